@@ -6,9 +6,11 @@ use serde_json::{Value, json};
 
 use crate::cli::CatalogFormat;
 use trtllm_page::metrics::catalog::equivalents::{EQUIVALENTS, Equivalent};
-use trtllm_page::metrics::catalog::fields::{Destination, FIELDS, statistics_of};
-use trtllm_page::metrics::catalog::not_read::{FAMILIES_NOT_SERVED, NOT_READ};
+use trtllm_page::metrics::catalog::feeds::{families_of, statistics_of};
+use trtllm_page::metrics::catalog::not_read::FAMILIES_NOT_SERVED;
 use trtllm_page::metrics::catalog::{CATALOG, Group, Metric, MetricKind};
+use trtllm_records::fields;
+use trtllm_records::statistics::NOT_READ;
 use trtllm_sim::scenario::{self, Scenario};
 use trtllm_verdict::cause::Cause;
 
@@ -70,7 +72,7 @@ fn markdown() -> String {
     fill("equivalents", &rows(EQUIVALENTS.iter().map(equivalent)));
     let cause = |cause: Cause| vec![code(cause.name()), cause.meaning().to_owned()];
     fill("causes", &rows(Cause::ALL.into_iter().map(cause)));
-    fill("fields", &rows(fields()));
+    fill("fields", &rows(rows_of_fields()));
     fill("not_served", &rows(FAMILIES_NOT_SERVED.iter().map(|(name, why)| vec![code(name), (*why).to_owned()])));
     page
 }
@@ -103,13 +105,13 @@ fn equivalent(same: &Equivalent) -> Vec<String> {
     [&[same.concept.to_owned()], &others[..], &[join(ours)]].concat()
 }
 
-fn fields() -> impl Iterator<Item = Vec<String>> {
-    let read = FIELDS.iter().map(|field| {
-        let families = match field.destination {
-            Destination::Families(ids) => join(ids.iter().map(|id| code(id.metric().name))),
-            Destination::None(why) => format!("not exported: {why}"),
+fn rows_of_fields() -> impl Iterator<Item = Vec<String>> {
+    let read = fields().map(|field| {
+        let families = match field.none {
+            Some(why) => format!("not exported: {why}"),
+            None => join(families_of(field).map(|metric| code(metric.name))),
         };
-        vec![format!("{}.`{}`", field.structure, field.name), families]
+        vec![format!("{}.`{}`", field.structure, field.key), families]
     });
     read.chain(NOT_READ.iter().map(|(key, why)| vec![code(key), format!("not read: {why}")]))
 }

@@ -6,8 +6,8 @@ use std::path::Path;
 use std::process::Command;
 
 use trtllm_page::metrics::catalog::CATALOG;
-use trtllm_page::metrics::catalog::fields::FIELDS;
-use trtllm_page::metrics::catalog::not_read::NOT_READ;
+use trtllm_records::fields;
+use trtllm_records::statistics::NOT_READ;
 
 use crate::support;
 
@@ -250,7 +250,7 @@ fn the_names_read_from_the_source_are_those_of_the_exporter() {
     assert_eq!((code, errors.as_str()), (Some(0), ""));
     let known: BTreeSet<(&str, &str)> = text.lines().map(|line| line.split_once(' ').unwrap()).collect();
     let left_out = NOT_READ.iter().filter_map(|(key, _)| key.split(' ').next());
-    let keys = FIELDS.iter().map(|field| field.name).chain(left_out).map(|key| ("key", key));
+    let keys = fields().map(|field| field.key).chain(left_out).map(|key| ("key", key));
     let of_trtllm = |name: &&str| name.starts_with("trtllm_") && !name.starts_with("trtllm_exporter_");
     let families = CATALOG.iter().map(|metric| metric.name).filter(of_trtllm).map(|name| ("family", name));
     let others = [

@@ -7,67 +7,80 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use trtllm_analysis::ObservedEngine;
-use trtllm_page::metrics::catalog::fields::{Destination, FIELDS, Field};
+use trtllm_page::metrics::catalog::CATALOG;
+use trtllm_page::metrics::catalog::feeds::{families_of, is};
 use trtllm_page::metrics::compat::CompatSets;
 use trtllm_page::metrics::page::Value as Sample;
 use trtllm_page::metrics::page_builder::Selection;
-use trtllm_records::{IterationStats, Objectives, PerfMetricsEntry};
+use trtllm_records::schema::Field;
+use trtllm_records::statistics::EXECUTOR;
+use trtllm_records::{IterationStats, Objectives, PerfMetricsEntry, fields};
 
 use crate::support::fold_page;
 
-/// For every field in the source of the model: the name of its struct, and its key in TensorRT-LLM.
-fn model_fields() -> BTreeSet<(String, String)> {
-    let mut found = BTreeSet::new();
-    for file in ["iteration", "request", "perf_metrics", "step_times"] {
-        let source = std::fs::read_to_string(format!("crates/records/src/{file}.rs")).unwrap();
-        let (mut of, mut rename) = (None, None);
-        for line in source.lines().map(str::trim) {
-            if let Some(rest) = line.strip_prefix("pub ").unwrap_or(line).strip_prefix("struct ") {
-                let name = rest.split([' ', '{', ';', '(']).next().unwrap();
-                // `Steps` is an array of steps. Its fields are not keys of the engine.
-                of = (name != "Steps").then(|| name.to_owned());
-            } else if line == "}" {
-                of = None;
-            } else if let Some(rest) = line.strip_prefix("#[serde(rename = \"") {
-                rename = Some(rest.split('"').next().unwrap().to_owned());
-            } else if let (Some(of), Some((name, _))) = (&of, line.split_once(": "))
-                && (name.starts_with("pub ") || of == "Step")
-            {
-                let name = name.trim_start_matches("pub ");
-                let key = rename.take().unwrap_or_else(|| camel(name));
-                assert!(found.insert((of.clone(), key)), "{of} has {name} twice");
+#[test]
+fn every_field_feeds_a_family_or_has_a_reason() {
+    for field in fields() {
+        let name = format!("{}.{}", field.structure, field.key);
+        match field.none {
+            None => {
+                assert!(families_of(field).next().is_some(), "{name}: add it to `feeds` of a family, or add `none`")
+            }
+            Some(why) => {
+                assert_eq!(families_of(field).next(), None, "{name} has `none` and feeds a family");
+                assert!(why.split(' ').count() > 3, "{name}: {why}");
             }
         }
     }
-    found
-}
-
-fn camel(name: &str) -> String {
-    let mut words = name.split('_');
-    let first = words.next().unwrap().to_owned();
-    words.fold(first, |out, word| out + &word[..1].to_uppercase() + &word[1..])
+    let feeds = CATALOG.iter().flat_map(|metric| metric.feeds.split_whitespace().map(|name| (metric.name, name)));
+    let unknown: Vec<_> = feeds.filter(|(_, name)| !fields().any(|field| is(field, name))).collect();
+    assert!(unknown.is_empty(), "not in crates/records/src/statistics.rs: {unknown:?}");
 }
 
 #[test]
-fn the_catalog_lists_exactly_the_fields_of_the_model() {
-    let listed: BTreeSet<(String, String)> =
-        FIELDS.iter().map(|field| (field.structure.to_owned(), field.name.to_owned())).collect();
-    assert_eq!(listed.len(), FIELDS.len(), "a field is listed twice");
-    let model = model_fields();
-    let missing: Vec<_> = model.difference(&listed).collect();
-    assert!(missing.is_empty(), "not in crates/page/src/metrics/catalog/fields.rs: {missing:?}");
-    let unknown: Vec<_> = listed.difference(&model).collect();
-    assert!(unknown.is_empty(), "not in the model: {unknown:?}");
-    assert!(model.len() > 120, "the test no longer finds the model's fields: only {}", model.len());
+fn both_spellings_of_a_key_are_one_name() {
+    let mut names = BTreeSet::new();
+    for field in fields() {
+        assert_eq!(field.key.to_lowercase(), field.member.replace('_', ""), "{}", field.structure);
+        assert!(names.insert((field.structure, field.key)), "{}.{} is listed twice", field.structure, field.key);
+    }
 }
 
+/// The struct of cxx with this name: its members.
+fn of_ffi(text: &str, structure: &str) -> BTreeSet<String> {
+    let (_, members) = text.split_once(&format!("    struct {structure} {{\n")).unwrap();
+    let (members, _) = members.split_once("\n    }").unwrap();
+    let names = members.lines().filter(|line| !line.contains("///")).filter_map(|line| line.trim().split_once(": "));
+    names.map(|(name, _)| name.to_owned()).filter(|name| name != "present").collect()
+}
+
+/// The list of C++ with this name: key and member.
+fn of_cpp(text: &str, structure: &str) -> BTreeMap<String, String> {
+    let (_, list) = text.split_once(&format!("#define TRTLLM_EXPORTER_{structure}(V, N, T)")).unwrap();
+    let lines = list.lines().scan(true, |more, line| std::mem::replace(more, line.ends_with('\\')).then_some(line));
+    let list: String = lines.collect();
+    let entries = list.split(')').filter_map(|entry| entry.split_once('('));
+    entries
+        .map(|(_, names)| names.split(", ").map(str::to_owned))
+        .map(|mut names| (names.next().unwrap(), names.next().unwrap()))
+        .collect()
+}
+
+/// cxx expands no macros and the C++ compiler knows no Rust, so their lists of members are written by hand.
 #[test]
-fn a_field_that_is_not_exported_has_a_reason() {
-    for Field { structure, name, destination, .. } in FIELDS {
-        match destination {
-            Destination::Families(families) => assert!(!families.is_empty(), "{structure}.{name}"),
-            Destination::None(why) => assert!(why.split(' ').count() > 3, "{structure}.{name}: {why}"),
-        }
+fn the_bridge_has_the_members_of_the_schema() {
+    let (ffi, list) = ("cpp-bridge/src/ffi.rs", "cpp-bridge/publisher/include/trtllm_exporter/detail/member_list.h");
+    let [ffi_text, list_text] = [ffi, list].map(|path| std::fs::read_to_string(path).unwrap());
+    for structure in EXECUTOR.iter().map(|fields| fields[0].structure) {
+        let marked = fields().filter(|field| field.structure == structure && field.is_cpp);
+        let schema: BTreeMap<_, _> = marked.map(|field| (field.key.to_owned(), field.member.to_owned())).collect();
+        let members: BTreeSet<String> = schema.values().cloned().collect();
+        let differ: Vec<_> = members.symmetric_difference(&of_ffi(&ffi_text, structure)).cloned().collect();
+        assert_eq!(differ, [""; 0], "{structure}: {ffi} differs from `@cpp` in crates/records/src/statistics.rs");
+        let cpp = of_cpp(&list_text, structure);
+        let differ: Vec<_> = schema.iter().filter(|(key, member)| cpp.get(*key) != Some(member)).collect();
+        assert_eq!(differ, [], "{structure}: not in {list}");
+        assert_eq!(cpp.len(), schema.len(), "{structure}: {list} has more: {cpp:?}");
     }
 }
 
@@ -84,14 +97,13 @@ fn the_reference_describes_when_the_engine_reads_each_field() {
         "TimingMetrics" | "RequestKvCacheMetrics" | "SpeculativeDecodingMetrics" => "Entries",
         _ => "",
     };
-    let missing: Vec<String> = FIELDS
-        .iter()
+    let missing: Vec<String> = fields()
         .filter(|field| !table_of(field.structure).is_empty())
         .filter(|field| {
             let rows = tables[table_of(field.structure)].lines();
-            !rows.filter_map(|row| row.split('|').nth(1)).any(|cell| cell.contains(&format!("`{}`", field.name)))
+            !rows.filter_map(|row| row.split('|').nth(1)).any(|cell| cell.contains(&format!("`{}`", field.key)))
         })
-        .map(|field| format!("{}.{}", field.structure, field.name))
+        .map(|field| format!("{}.{}", field.structure, field.key))
         .collect();
     assert!(missing.is_empty(), "not in src/tools/metrics.md, \"When the engine reads each field\": {missing:?}");
 }
@@ -104,9 +116,8 @@ fn full_record() -> Value {
             "missedBlocks": base + 20, "cacheHitRate": 0.6})
     };
     let mut window = serde_json::Map::new();
-    for (at, field) in FIELDS.iter().filter(|field| field.structure == "KvCacheIterationStats").enumerate() {
-        window
-            .insert(field.name.to_owned(), if field.name == "iterCacheHitRate" { json!(0.5) } else { json!(10 + at) });
+    for (at, field) in fields().filter(|field| field.structure == "KvCacheIterationStats").enumerate() {
+        window.insert(field.key.to_owned(), if field.key == "iterCacheHitRate" { json!(0.5) } else { json!(10 + at) });
     }
     json!({
         "timestamp": "2025-07-25T16:54:34.140189Z", "iter": 7, "iterLatencyMS": 12.5,
@@ -215,21 +226,23 @@ fn another(value: &Value) -> Value {
     }
 }
 
-/// Applies `change`, which changes the field. Every family that the catalog names for the field must change.
+/// Applies `change`, which changes the field. Every family that it feeds must change.
 fn must_change(field: &Field, messages: &Messages, change: impl FnOnce(&mut Messages)) {
-    let Destination::Families(ids) = field.destination else { return };
+    let families: Vec<&str> = families_of(field).map(|metric| metric.name).collect();
+    if families.is_empty() {
+        return;
+    }
+    families_must_change(&families, field, messages, change);
+}
+
+fn families_must_change(families: &[&str], field: &Field, messages: &Messages, change: impl FnOnce(&mut Messages)) {
     let mut changed = messages.clone();
     change(&mut changed);
     let (before, after) = (page(messages), page(&changed));
-    for id in ids {
-        let name = id.metric().name;
-        assert!(
-            before.contains_key(name) || after.contains_key(name),
-            "{}.{}: {name} is not there",
-            field.structure,
-            field.name
-        );
-        assert_ne!(before.get(name), after.get(name), "{}.{} does not change {name}", field.structure, field.name);
+    for name in families {
+        let Field { structure, key, .. } = field;
+        assert!(before.contains_key(name) || after.contains_key(name), "{structure}.{key}: {name} is not there");
+        assert_ne!(before.get(name), after.get(name), "{structure}.{key} does not change {name}");
     }
 }
 
@@ -239,7 +252,7 @@ fn swap(at: &mut Value, pointer: &str) {
 }
 
 fn fields_of(of: &str) -> impl Iterator<Item = &'static Field> + use<'_> {
-    let mut found = FIELDS.iter().filter(move |field| field.structure == of).peekable();
+    let mut found = fields().filter(move |field| field.structure == of).peekable();
     assert!(found.peek().is_some(), "{of}");
     found
 }
@@ -266,7 +279,7 @@ fn two_records() -> Messages {
 fn every_field_of_a_record_changes_the_families_named_for_it() {
     let messages = two_records();
     for field in fields_of("IterationStats") {
-        match field.name {
+        match field.key {
             // Other tests check these fields.
             "iter" | "staticBatchingStats" | "requestStats" | "iterLatencyMS" | "attentionDpRank" | "rank" => {}
             name if name.starts_with("kvCacheIterationStatsBy") => {}
@@ -291,7 +304,7 @@ fn every_field_of_a_record_changes_the_families_named_for_it() {
         ("KvCacheIterationStats", "/kvCacheIterationStats/32768"),
     ] {
         for field in fields_of(of) {
-            must_change(field, &messages, |messages| swap(&mut messages.records[1], &format!("{at}/{}", field.name)));
+            must_change(field, &messages, |messages| swap(&mut messages.records[1], &format!("{at}/{}", field.key)));
         }
     }
 }
@@ -299,13 +312,12 @@ fn every_field_of_a_record_changes_the_families_named_for_it() {
 #[test]
 fn the_number_latency_and_rank_of_a_record_change_the_families_named_for_them() {
     let messages = two_records();
-    let field = |name: &str| fields_of("IterationStats").find(|field| field.name == name).unwrap();
-    let one = |name: &str, family: usize| {
-        let Destination::Families(ids) = field(name).destination else { panic!("{name}") };
-        Field { destination: Destination::Families(&ids[family..=family]), ..*field(name) }
+    let field = |name: &str| fields_of("IterationStats").find(|field| field.key == name).unwrap();
+    let iter_must_change = |family: &str, messages: &Messages, iter: u64| {
+        families_must_change(&[family], field("iter"), messages, |messages| messages.records[1]["iter"] = json!(iter));
     };
-    must_change(&one("iter", 0), &messages, |messages| messages.records[1]["iter"] = json!(9));
-    must_change(&one("iter", 1), &messages, |messages| messages.records[1]["iter"] = json!(6));
+    iter_must_change("nv_trt_llm_general_metrics", &messages, 9);
+    iter_must_change("nv_trt_llm_iterations_total", &messages, 6);
     // Without frame numbers, a gap in the iteration numbers counts as a loss only for the C++ executor.
     let mut executor = messages.clone();
     for record in &mut executor.records {
@@ -313,9 +325,9 @@ fn the_number_latency_and_rank_of_a_record_change_the_families_named_for_them() 
             record[key] = Value::Null;
         }
     }
-    must_change(&one("iter", 2), &executor, |messages| messages.records[1]["iter"] = json!(9));
-    must_change(&one("iter", 3), &messages, |messages| messages.records[1]["iter"] = json!(2));
-    must_change(&one("iter", 4), &messages, |messages| messages.records[1]["iter"] = json!(9));
+    iter_must_change("nv_trt_llm_iterations_lost_total", &executor, 9);
+    iter_must_change("nv_trt_llm_engine_restarts_total", &messages, 2);
+    iter_must_change("nv_trt_llm_iterations_unreported_total", &messages, 9);
     // With the overlap scheduler, the exporter uses the host step as the latency instead of iterLatencyMS.
     let mut apart = messages.clone();
     apart.records[1]["schedulerMode"] = json!("non_overlap");
@@ -345,23 +357,23 @@ fn every_field_of_static_batching_and_cross_attention_changes_the_families_named
         record["staticBatchingStats"] = json!({
             "numScheduledRequests": 4, "numContextRequests": 1, "numCtxTokens": 40, "numGenTokens": 3, "emptyGenSlots": 2});
     }
-    let whole = fields_of("IterationStats").find(|field| field.name == "staticBatchingStats").unwrap();
+    let whole = fields_of("IterationStats").find(|field| field.key == "staticBatchingStats").unwrap();
     must_change(whole, &messages, |messages| messages.records[1]["staticBatchingStats"] = Value::Null);
     for field in fields_of("StaticBatchingStats") {
         must_change(field, &messages, |messages| {
-            swap(&mut messages.records[1], &format!("/staticBatchingStats/{}", field.name))
+            swap(&mut messages.records[1], &format!("/staticBatchingStats/{}", field.key))
         });
     }
     // The cache of the cross attention has its own families.
     for field in fields_of("KvCacheStats") {
-        let pointer = format!("/crossKvCacheStats/{}", field.name);
+        let pointer = format!("/crossKvCacheStats/{}", field.key);
         let mut changed = messages.clone();
         swap(&mut changed.records[1], &pointer);
         let (before, after) = (page(&messages), page(&changed));
         let differ = ["nv_trt_llm_cross_kv_cache_block_metrics", "nv_trt_llm_cross_kv_cache_blocks_total"]
             .into_iter()
             .any(|name| before.get(name) != after.get(name));
-        assert_eq!(differ, matches!(field.destination, Destination::Families(_)), "{pointer}");
+        assert_eq!(differ, field.none.is_none(), "{pointer}");
     }
 }
 
@@ -378,13 +390,13 @@ fn every_field_of_the_views_of_kv_cache_manager_v2_changes_the_families_named_fo
             "1": {"kind": "ssm", "snapshotStats": {"iterSnapshotLookups": 9, "iterSnapshotMisses": 2, "iterReusedTokens": 70,
                 "iterUnreusedTokens": 30, "iterAlignedSnapshotHits": 4, "iterUnalignedSnapshotHits": 3}}});
     }
-    for field in fields_of("IterationStats").filter(|field| field.name.starts_with("kvCacheIterationStatsBy")) {
-        must_change(field, &messages, |messages| messages.records[1][field.name] = Value::Null);
+    for field in fields_of("IterationStats").filter(|field| field.key.starts_with("kvCacheIterationStatsBy")) {
+        must_change(field, &messages, |messages| messages.records[1][field.key] = Value::Null);
     }
     for field in fields_of("KvCacheLifecycleStats") {
         must_change(field, &messages, |messages| {
             let lifecycles = &mut messages.records[1]["kvCacheIterationStatsByLifecycle"];
-            match field.name {
+            match field.key {
                 "kind" => lifecycles["0"]["kind"] = json!("ssm"),
                 "snapshotStats" => swap(lifecycles, "/1/snapshotStats"),
                 name => swap(lifecycles, &format!("/0/{name}")),
@@ -392,7 +404,7 @@ fn every_field_of_the_views_of_kv_cache_manager_v2_changes_the_families_named_fo
         });
     }
     for field in fields_of("SsmSnapshotStats") {
-        let pointer = format!("/kvCacheIterationStatsByLifecycle/1/snapshotStats/{}", field.name);
+        let pointer = format!("/kvCacheIterationStatsByLifecycle/1/snapshotStats/{}", field.key);
         must_change(field, &messages, |messages| swap(&mut messages.records[1], &pointer));
     }
 }
@@ -438,7 +450,7 @@ fn complete_request() -> Messages {
 fn every_field_of_a_request_row_changes_the_families_named_for_it() {
     let messages = complete_request();
     for field in fields_of("RequestStats") {
-        let (record, pointer) = match field.name {
+        let (record, pointer) = match field.key {
             "stage" => (5, "/requestStats/0/stage".to_owned()),
             "scheduled" => (1, "/requestStats/0/scheduled".to_owned()),
             "paused" => (3, "/requestStats/0/paused".to_owned()),
@@ -447,13 +459,13 @@ fn every_field_of_a_request_row_changes_the_families_named_for_it() {
         must_change(field, &messages, |messages| swap(&mut messages.records[record], &pointer));
     }
     for field in fields_of("DisServingRequestStats") {
-        let pointer = format!("/requestStats/0/disServingStats/{}", field.name);
+        let pointer = format!("/requestStats/0/disServingStats/{}", field.key);
         must_change(field, &messages, |messages| {
             let value = messages.records[4].pointer_mut(&pointer).unwrap();
             *value = json!(value.as_f64().unwrap() as u64 * 1000);
         });
     }
-    let rows = fields_of("RequestStatsPerIteration").find(|field| field.name == "requestStats").unwrap();
+    let rows = fields_of("RequestStatsPerIteration").find(|field| field.key == "requestStats").unwrap();
     must_change(rows, &messages, |messages| messages.records[5]["requestStats"] = json!([]));
 }
 
@@ -469,7 +481,7 @@ fn every_field_of_request_perf_metrics_changes_the_families_named_for_it() {
     ] {
         for field in fields_of(of) {
             let mut messages = messages.clone();
-            match field.name {
+            match field.key {
                 // Another test checks these fields.
                 "ctxPerfMetrics" | "genPerfMetrics" | "disaggServerArrivalTime" | "disaggServerFirstTokenTime" => {
                     continue;
@@ -484,12 +496,12 @@ fn every_field_of_request_perf_metrics_changes_the_families_named_for_it() {
                 "timeBreakdownMetrics" => {
                     let step = |time| json!({"token_time": time, "gpu_forward_time": 8.0, "gpu_sample_time": 0.5});
                     let steps = json!({"ctx_chunk_metrics": [step(1.0)], "step_metrics": [step(1.5)]});
-                    messages.entries[0][field.name] = steps;
+                    messages.entries[0][field.key] = steps;
                     let mut plain = messages.entries[0].clone();
                     plain["perfMetrics"]["speculativeDecoding"] = Value::Null;
                     messages.entries.push(plain);
                     must_change(field, &messages, |messages| {
-                        messages.entries.iter_mut().for_each(|entry| entry[field.name] = Value::Null);
+                        messages.entries.iter_mut().for_each(|entry| entry[field.key] = Value::Null);
                     });
                     continue;
                 }
@@ -500,7 +512,7 @@ fn every_field_of_request_perf_metrics_changes_the_families_named_for_it() {
                 }
                 _ => {}
             }
-            must_change(field, &messages, |messages| swap(&mut messages.entries[0], &format!("{at}/{}", field.name)));
+            must_change(field, &messages, |messages| swap(&mut messages.entries[0], &format!("{at}/{}", field.key)));
         }
     }
 }
@@ -523,12 +535,12 @@ fn every_field_of_a_step_changes_the_families_named_for_it() {
     let all = messages(Some(&chunk), Some(&last));
     for field in fields_of("StepTimes") {
         must_change(field, &all, |all| {
-            *all = if field.name == "stepMetrics" { messages(Some(&chunk), None) } else { messages(None, Some(&last)) };
+            *all = if field.key == "stepMetrics" { messages(Some(&chunk), None) } else { messages(None, Some(&last)) };
         });
     }
     for field in fields_of("Step") {
         let mut changed = last.clone();
-        swap(&mut changed, &format!("/{}", field.name));
+        swap(&mut changed, &format!("/{}", field.key));
         must_change(field, &all, |all| *all = messages(Some(&chunk), Some(&changed)));
     }
 }
@@ -546,7 +558,7 @@ fn every_field_of_a_disaggregated_entry_changes_the_families_named_for_it() {
     let entry = json!({"ctxPerfMetrics": context, "genPerfMetrics": generation, "disaggServerArrivalTime": 989.0,
         "disaggServerFirstTokenTime": 1000.5});
     let messages = Messages { records: Vec::new(), entries: vec![entry] };
-    for field in fields_of("PerfMetricsEntry").filter(|field| messages.entries[0].get(field.name).is_some()) {
-        must_change(field, &messages, |messages| swap(&mut messages.entries[0], &format!("/{}", field.name)));
+    for field in fields_of("PerfMetricsEntry").filter(|field| messages.entries[0].get(field.key).is_some()) {
+        must_change(field, &messages, |messages| swap(&mut messages.entries[0], &format!("/{}", field.key)));
     }
 }

@@ -4,11 +4,12 @@
 use std::collections::BTreeSet;
 
 use serde_json::Value;
-use trtllm_page::metrics::catalog::not_read::{NOT_READ, unread};
+use trtllm_page::metrics::catalog::not_read::unread;
 use trtllm_records::Message;
 use trtllm_records::iteration::{KvCacheIterationStats, SchedulerMode};
 use trtllm_records::perf_metrics::FinishReason;
 use trtllm_records::request::RequestStage;
+use trtllm_records::statistics::NOT_READ;
 use trtllm_records::{IterationStats, PerfMetricsEntry, RecordTime, RejectReason};
 use trtllm_sources::Batch;
 use trtllm_sources::engine_settings::parse_settings;
@@ -242,7 +243,7 @@ fn perf_metrics_are_read_with_the_fields_of_disaggregated_serving() {
             other => panic!("{other:?}"),
         })
         .collect();
-    assert_eq!((entries[0].ctx_request_id, entries[1].ctx_request_id), (false, true));
+    assert_eq!((entries[0].ctx_request_id, entries[1].ctx_request_id), (None, Some(true)));
     let times = entries[1].perf_metrics.as_ref().unwrap().timing_metrics.unwrap();
     assert_eq!((times.arrival_time, times.kv_cache_size), (Some(1000.3), Some(1_048_576)));
     let spec = entries[1].perf_metrics.as_ref().unwrap().speculative_decoding.unwrap();

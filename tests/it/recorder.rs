@@ -342,7 +342,7 @@ fn large_entry(random: &mut Random) -> Message {
     Message::FinishedRequest(Box::new(PerfMetricsEntry {
         request_id: Some(random.below(1 << 40)),
         finish_reason: Some(FinishReason::Timeout),
-        time_breakdown_metrics: Some(Box::new(StepTimes { step_metrics, ..StepTimes::default() })),
+        time_breakdown_metrics: Some(StepTimes { step_metrics: Some(step_metrics), ..StepTimes::default() }),
         ..PerfMetricsEntry::default()
     }))
 }

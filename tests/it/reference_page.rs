@@ -9,12 +9,13 @@ use trtllm_analysis::iteration_sums::IterationSums;
 use trtllm_engines::EngineSnapshot;
 use trtllm_exporter::tools::catalog::{SERIES, Series};
 use trtllm_page::metrics::catalog::equivalents::EQUIVALENTS;
-use trtllm_page::metrics::catalog::fields::{Switch, statistics_of};
+use trtllm_page::metrics::catalog::feeds::statistics_of;
 use trtllm_page::metrics::catalog::{CATALOG, Group, Metric};
 use trtllm_page::metrics::compat::CompatSets;
 use trtllm_page::metrics::page;
 use trtllm_page::metrics::page_builder::Selection;
 use trtllm_records::Objectives;
+use trtllm_records::schema::When;
 use trtllm_records::{IterationStats, PerfMetricsEntry, RequestStats};
 use trtllm_sources::prometheus_text::parse_server_metrics;
 
@@ -254,15 +255,15 @@ fn every_family_of_an_engine_says_what_it_needs() {
         Group::Gpu | Group::Exporter => false,
     };
     for metric in CATALOG.iter().filter(of_engines) {
-        assert!(!statistics_of(metric).is_empty(), "{}: name it at its fields in catalog/fields.rs", metric.name);
+        assert!(!statistics_of(metric).is_empty(), "{}: say what feeds it with `feeds` or `when`", metric.name);
     }
     let needs = |name: &str| statistics_of(CATALOG.iter().find(|metric| metric.name == name).unwrap());
-    assert_eq!(needs("nv_trt_llm_iteration_latency_seconds"), [Switch::Iterations]);
-    assert_eq!(needs("nv_trt_llm_host_step_seconds"), [Switch::PyTorch]);
-    assert_eq!(needs("nv_llm_output_token_len"), [Switch::Rows, Switch::Entries]);
-    assert_eq!(needs("nv_trt_llm_ssm_snapshot_lookups_total"), [Switch::V2]);
-    assert_eq!(needs("trtllm_time_to_first_token_seconds"), [Switch::Rows, Switch::Entries]);
-    assert_eq!(needs("nv_trt_llm_server_time_to_first_token_seconds"), [Switch::Entries]);
+    assert_eq!(needs("nv_trt_llm_iteration_latency_seconds"), [When::Iterations]);
+    assert_eq!(needs("nv_trt_llm_host_step_seconds"), [When::PyTorch]);
+    assert_eq!(needs("nv_llm_output_token_len"), [When::Rows, When::Entries]);
+    assert_eq!(needs("nv_trt_llm_ssm_snapshot_lookups_total"), [When::V2]);
+    assert_eq!(needs("trtllm_time_to_first_token_seconds"), [When::Rows, When::Entries]);
+    assert_eq!(needs("nv_trt_llm_server_time_to_first_token_seconds"), [When::Entries]);
     // Each kind of statistics must have a row in the table of the reference.
     let reference = catalog();
     for statistics in CATALOG.iter().flat_map(statistics_of) {

@@ -12,8 +12,8 @@ KINDS = ("route", "family", "key", "value", "option", "policy")
 AT_LEAST = {"route": 6, "family": 60, "key": 150, "value": 20, "option": 500, "policy": 500}
 # The files that read other programs' Prometheus pages.
 PAGES = ("crates/sources/src/*prometheus*.rs", "crates/sources/src/*page*.rs", "crates/records/src/server_metrics.rs")
-# The files of crates/records/src that define records, request rows, finished requests and steps.
-MODEL = ("iteration", "request", "perf_metrics", "step_times")
+# The files of crates/records/src that define the enumerations of records, request rows and finished requests.
+ENUMS = ("iteration", "request", "perf_metrics")
 
 
 class Unreadable(Exception):
@@ -48,25 +48,17 @@ def families():
 
 
 def keys():
-    """Keys in the tables of read and unread fields, renamed fields of structs, and all fields of the structs of step times,
-    because some of these are not in the tables."""
-    for text in sources("crates/page/src/metrics/catalog/fields.rs"):
-        table = text.split("\nfields! {\n")[-1]
-        yield from re.findall(r'^ {8}(?:@\w+ )?(\w+) (?:\[|")', table.split("\n}\n")[0], re.MULTILINE)
-    for text in sources("crates/page/src/metrics/catalog/not_read.rs"):
+    """Keys in the table of the schema and in its list of keys that are not read."""
+    for text in sources("crates/records/src/statistics.rs"):
+        for line in re.findall(r"^ +(?:@cpp )?(\w+): [\w<>]+ =\s([^\[]+)\[", text, re.MULTILINE):
+            yield from (line[0], *re.findall(r'"(\w+)"', line[1]))
         # An entry may also say where the key occurs.
         yield from re.findall(r'^    \(\s*"(\w+)[^"]*",\s', text, re.MULTILINE)
-    for name in MODEL:
-        for text in sources(f"crates/records/src/{name}.rs"):
-            for body in re.findall(r"^(?:pub )?struct \w+ \{\n(.*?)^\}", text, re.MULTILINE | re.DOTALL):
-                yield from re.findall(r'(?:rename|alias) = "(\w+)"', body)
-                if name == "step_times":
-                    yield from re.findall(r"^    (?:pub )?(\w+): ", body, re.MULTILINE)
 
 
 def values():
     """Values of the enumerations of records and finished requests, without the variant for all other values."""
-    for text in sources(*(f"crates/records/src/{name}.rs" for name in MODEL)):
+    for text in sources(*(f"crates/records/src/{name}.rs" for name in ENUMS)):
         for attributes, body in re.findall(r"((?:^#\[[^\n]*\n)+)pub enum \w+ \{\n(.*?)^\}", text, re.MULTILINE | re.DOTALL):
             yield from re.findall(r'(?:rename|alias) = "(\w+)"', body)
             if 'rename_all = "snake_case"' in attributes:

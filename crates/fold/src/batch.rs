@@ -2,8 +2,9 @@
 
 use trtllm_records::IterationStats;
 use trtllm_records::iteration::SpecDecodingStats;
+use trtllm_records::schema::Schema as _;
 
-use super::saturating::{add, add_known, unsigned};
+use super::saturating::{add, unsigned};
 use super::share::ratio;
 
 /// Requests of the batch, with in-flight or static batching.
@@ -89,9 +90,7 @@ pub(crate) fn speculation(record: &IterationStats) -> Option<SpecDecodingStats> 
 
 /// Adds the drafts of another rank.
 pub(crate) fn add_drafts(total: &mut SpecDecodingStats, rank: &SpecDecodingStats) {
-    add_known(&mut total.num_draft_tokens, rank.num_draft_tokens);
-    add_known(&mut total.num_accepted_tokens, rank.num_accepted_tokens);
-    add_known(&mut total.num_requests_with_draft_tokens, rank.num_requests_with_draft_tokens);
+    total.add_rank(rank);
     let accepted = ratio(total.num_accepted_tokens, total.num_requests_with_draft_tokens);
     total.acceptance_length = accepted.map(|accepted| 1.0 + accepted).or(total.acceptance_length);
 }

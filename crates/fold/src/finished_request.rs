@@ -134,7 +134,7 @@ impl FinishedRequest {
             latencies: Latencies::of(&times, output_tokens),
             server_time_to_first_token: positive(timing.server_arrival_time, server_first_token),
             generation_queue: generation_queue(&times, transfer, None),
-            disaggregated: entry.ctx_request_id || transfer_seconds.is_some(),
+            disaggregated: entry.ctx_request_id == Some(true) || transfer_seconds.is_some(),
             transfer_seconds,
             transfer_bytes: timing.kv_cache_size,
             iterations: metrics

@@ -4,6 +4,7 @@ use trtllm_records::IterationStats;
 use trtllm_records::iteration::{
     Backend, InflightBatchingStats, KvCacheStats, SchedulerMode, SpecDecodingStats, StaticBatchingStats,
 };
+use trtllm_records::schema::Schema as _;
 use trtllm_records::timestamp::RecordTime;
 
 use super::batch;
@@ -137,14 +138,7 @@ impl Latest {
         }
         self.ranks_seen = self.ranks_seen.map(|ranks| ranks + 1);
         if let (Some(total), Some(rank)) = (&mut self.inflight, &record.inflight_batching_stats) {
-            add_known(&mut total.num_scheduled_requests, rank.num_scheduled_requests);
-            add_known(&mut total.num_context_requests, rank.num_context_requests);
-            add_known(&mut total.num_gen_requests, rank.num_gen_requests);
-            add_known(&mut total.num_paused_requests, rank.num_paused_requests);
-            add_known(&mut total.num_ctx_tokens, rank.num_ctx_tokens);
-            add_known(&mut total.num_ctx_kv_tokens, rank.num_ctx_kv_tokens);
-            add_known(&mut total.num_gen_kv_tokens, rank.num_gen_kv_tokens);
-            add_known(&mut total.num_paused_kv_tokens, rank.num_paused_kv_tokens);
+            total.add_rank(rank);
             self.batch_tokens = self.batch_tokens.map(|tokens| tokens.saturating_add(batch::tokens(record)));
         }
         add_known(&mut self.pauses, batch::pauses(record));
@@ -166,15 +160,7 @@ impl Latest {
         add_known(&mut self.pinned_memory, record.pinned_mem_usage);
         let host_blocks = self.host_blocks;
         if let (Some(total), Some(rank)) = (&mut self.kv, record.kv_cache_stats.map(|kv| host_blocks.without(kv))) {
-            // If a rank's number was impossible, the sum is unknown: a part of the used blocks would be compared with all blocks.
-            let add = |total: &mut Option<i64>, more: Option<i64>| {
-                *total = total.zip(more).map(|(total, more)| total.saturating_add(more));
-            };
-            add(&mut total.max_num_blocks, rank.max_num_blocks);
-            add(&mut total.free_num_blocks, rank.free_num_blocks);
-            add(&mut total.used_num_blocks, rank.used_num_blocks);
-            add_known(&mut total.reused_blocks, rank.reused_blocks);
-            add_known(&mut total.missed_blocks, rank.missed_blocks);
+            total.add_rank(&rank);
             if let (Some(reused), Some(missed)) = (total.reused_blocks, total.missed_blocks)
                 && reused + missed > 0
             {
@@ -336,30 +322,11 @@ impl Latest {
         self.elsewhere = 0;
         self.waiting_for_seat = self.waiting_for_seat.map(|_| 0.0);
         self.batch_tokens = self.batch_tokens.map(|_| 0);
-        if let Some(stats) = &mut self.inflight {
-            for value in [
-                &mut stats.num_scheduled_requests,
-                &mut stats.num_context_requests,
-                &mut stats.num_gen_requests,
-                &mut stats.num_paused_requests,
-                &mut stats.num_ctx_tokens,
-                &mut stats.num_ctx_kv_tokens,
-                &mut stats.num_gen_kv_tokens,
-                &mut stats.num_queued_context_requests,
-                &mut stats.num_queued_ctx_tokens,
-                &mut stats.num_queued_gen_requests,
-                &mut stats.num_queued_gen_kv_tokens,
-                &mut stats.num_paused_kv_tokens,
-            ] {
-                clear(value);
-            }
+        if let Some(batch) = &mut self.inflight {
+            batch.make_idle();
         }
-        if let Some(stats) = &mut self.static_batching {
-            clear(&mut stats.num_scheduled_requests);
-            clear(&mut stats.num_context_requests);
-            clear(&mut stats.num_ctx_tokens);
-            clear(&mut stats.num_gen_tokens);
-            clear(&mut stats.empty_gen_slots);
+        if let Some(batch) = &mut self.static_batching {
+            batch.make_idle();
         }
         self
     }

@@ -24,7 +24,6 @@ pub mod observer;
 pub mod orchestrator;
 mod page_counts;
 mod page_times;
-mod plausible;
 pub mod pools;
 mod queue_time;
 pub mod rank_totals;
@@ -44,6 +43,7 @@ use std::time::{Duration, Instant};
 
 use trtllm_records::iteration::{Backend, SchedulerMode};
 use trtllm_records::request::RequestStage;
+use trtllm_records::schema;
 use trtllm_records::{
     IterationStats, OrchestratorReading, PerfMetricsEntry, RequestStats, RequestStatsPerIteration, ServerMetrics,
 };
@@ -51,8 +51,8 @@ use trtllm_records::{
 pub use alternation::SEVERAL_ENGINES;
 pub use health::{EngineState, Health, Outstanding};
 pub use latest::Latest;
-pub use plausible::{Implausible, Rejected};
 pub use totals::EngineTotals;
+pub use trtllm_records::schema::{Implausible, Rejected};
 
 use alternation::{Alternation, Origin};
 use batch_time::{BatchTime, TimedBatch};
@@ -171,7 +171,7 @@ impl EngineFold {
         observer: &mut impl Observer,
     ) -> Result<(), Implausible> {
         let mut repaired = None;
-        let record = match plausible::check(record, &mut repaired, &mut self.rejected) {
+        let record = match schema::check(record, &mut repaired, &mut self.rejected) {
             Ok(record) => record,
             Err(implausible) => {
                 self.refuse_record(now);
@@ -413,7 +413,7 @@ impl EngineFold {
         observer: &mut impl Observer,
     ) -> Result<(), Implausible> {
         let mut repaired = None;
-        let rows = plausible::check(rows, &mut repaired, &mut self.rejected)?;
+        let rows = schema::check(rows, &mut repaired, &mut self.rejected)?;
         let Some(requests) = &rows.request_stats else { return Ok(()) };
         let all_complete = requests.iter().all(|row| row.stage == Some(RequestStage::Complete));
         let span = self.clock.take(rows.iter, all_complete);
@@ -432,7 +432,7 @@ impl EngineFold {
         observer: &mut impl Observer,
     ) -> Result<(), Implausible> {
         let mut repaired = None;
-        let entry = plausible::check(entry, &mut repaired, &mut self.rejected)?;
+        let entry = schema::check(entry, &mut repaired, &mut self.rejected)?;
         let tokens_per_block = self.latest.and_then(|latest| latest.kv?.tokens_per_block);
         let overlaps = self.latest.is_some_and(|latest| latest.scheduler_mode == Some(SchedulerMode::Overlap));
         let engine = EntryContext { tokens_per_block, handling_lag: u64::from(overlaps) };

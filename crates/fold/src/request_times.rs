@@ -275,6 +275,7 @@ impl RequestTimes {
             between.observe_request(seconds, request);
         }
         for (phase, steps) in [&steps.ctx_chunk_metrics, &steps.step_metrics].into_iter().enumerate() {
+            let Some(steps) = steps else { continue };
             for (histograms, milliseconds) in
                 [(&mut self.gpu_forward, steps.gpu_forward_ms), (&mut self.gpu_sample, steps.gpu_sample_ms)]
             {

@@ -443,7 +443,7 @@ mod tests {
 
     fn entry() -> PerfMetricsEntry {
         PerfMetricsEntry {
-            ctx_request_id: true,
+            ctx_request_id: Some(true),
             perf_metrics: Some(RequestPerfMetrics::default()),
             prompt_tokens: Some(100),
             output_tokens: Some(10),

@@ -5,7 +5,8 @@ use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, SeqAccess, Visitor};
 
-use super::lenient::{self, Element, Number as _, Unreadable, otherwise};
+use super::lenient::{self, Element, Number, otherwise};
+use super::schema::Schema;
 
 /// Limit of the requests in one record. 8192 requests take 1.5 MB. Further requests are skipped.
 const MAX_REQUESTS: usize = 8192;
@@ -18,9 +19,9 @@ const MAX_TEXT: usize = 64;
 pub(super) fn requests<'de, D, T>(array: D) -> Result<Option<Vec<T>>, D::Error>
 where
     D: Deserializer<'de>,
-    T: Deserialize<'de> + Unreadable,
+    T: Schema + Deserialize<'de>,
 {
-    let odd: fn() -> _ = || Some(vec![Element(T::unreadable())]);
+    let odd: fn() -> _ = || Some(vec![Element(T::odd())]);
     let requests: Option<Vec<Element<T>>> = array.deserialize_any(Bounded(MAX_REQUESTS, odd))?;
     Ok(requests.map(|requests| requests.into_iter().map(|Element(request)| request).collect()))
 }
@@ -31,10 +32,10 @@ pub(super) fn levels<'de, D: Deserializer<'de>>(array: D) -> Result<Option<Vec<i
     struct Count(i64);
     impl<'de> Deserialize<'de> for Count {
         fn deserialize<D: Deserializer<'de>>(count: D) -> Result<Self, D::Error> {
-            Ok(Self(lenient::number(count)?.unwrap_or_else(i64::unreadable)))
+            Ok(Self(lenient::number(count)?.unwrap_or(i64::UNREADABLE)))
         }
     }
-    let odd: fn() -> _ = || Some(vec![Count(i64::unreadable())]);
+    let odd: fn() -> _ = || Some(vec![Count(i64::UNREADABLE)]);
     let counts: Option<Vec<Count>> = array.deserialize_any(Bounded(MAX_LEVELS, odd))?;
     Ok(counts.map(|counts| counts.into_iter().map(|Count(count)| count).collect()))
 }
@@ -71,16 +72,16 @@ pub(super) fn sum<'de, D: Deserializer<'de>>(numbers: D) -> Result<Option<i64>, 
         fn visit_seq<A: SeqAccess<'de>>(self, mut numbers: A) -> Result<Self::Value, A::Error> {
             let mut sum = None;
             while let Some(Slot(number)) = numbers.next_element()? {
-                let number = number.unwrap_or_else(i64::unreadable);
+                let number = number.unwrap_or(i64::UNREADABLE);
                 // One unreadable number makes the sum unreadable.
-                let add = |sum: i64| if number < 0 || sum < 0 { i64::unreadable() } else { sum.saturating_add(number) };
+                let add = |sum: i64| if number < 0 || sum < 0 { i64::UNREADABLE } else { sum.saturating_add(number) };
                 sum = Some(sum.map_or(number, add));
             }
             Ok(sum)
         }
 
         otherwise!(_ => None; null);
-        otherwise!(_ => Some(i64::unreadable()); bool, text, object);
+        otherwise!(_ => Some(i64::UNREADABLE); bool, text, object);
     }
     struct Slot(Option<i64>);
     impl<'de> Deserialize<'de> for Slot {

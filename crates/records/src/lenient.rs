@@ -6,34 +6,36 @@ use std::fmt;
 use std::marker::PhantomData;
 
 use serde::de::value::MapAccessDeserializer;
-use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
+use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, Visitor};
 
-/// Has a value that no engine can have.
-pub trait Unreadable: Sized {
-    /// Stands for a value of a wrong type. `trtllm-fold` rejects it like any other impossible value.
-    fn unreadable() -> Self;
-}
+use super::schema::Schema;
+use super::timestamp::parse_timestamp;
 
-/// A number in JSON. Each conversion returns [`Unreadable::unreadable`] for a number that the type cannot have.
-pub(super) trait Number: Unreadable {
+/// A number in JSON. Each conversion returns [`Number::UNREADABLE`] for a number that the type cannot have.
+pub(super) trait Number: Copy {
+    /// Stands for a value of a wrong type. It is rejected like any other impossible value.
+    const UNREADABLE: Self;
+
     fn from_u64(number: u64) -> Self;
     fn from_i64(number: i64) -> Self;
     fn from_f64(number: f64) -> Self;
+    /// The sum. It stops at the largest number: an absurd number from a publisher must not wrap a total to 0.
+    fn plus(self, more: Self) -> Self;
 }
 
 /// 2^63 and 2^64: the first whole numbers that are too large.
 const END_OF_I64: f64 = 9_223_372_036_854_775_808.0;
 const END_OF_U64: f64 = 18_446_744_073_709_551_616.0;
 
-impl Unreadable for i64 {
-    fn unreadable() -> Self {
-        Self::MIN
-    }
-}
-
 impl Number for i64 {
+    const UNREADABLE: Self = Self::MIN;
+
+    fn plus(self, more: Self) -> Self {
+        self.saturating_add(more)
+    }
+
     fn from_u64(number: u64) -> Self {
-        number.try_into().unwrap_or_else(|_| Self::unreadable())
+        number.try_into().unwrap_or(Self::UNREADABLE)
     }
 
     fn from_i64(number: i64) -> Self {
@@ -42,39 +44,39 @@ impl Number for i64 {
 
     fn from_f64(number: f64) -> Self {
         let fits = number.fract() == 0.0 && number.abs() < END_OF_I64;
-        if fits { number as Self } else { Self::unreadable() }
-    }
-}
-
-impl Unreadable for u64 {
-    fn unreadable() -> Self {
-        Self::MAX
+        if fits { number as Self } else { Self::UNREADABLE }
     }
 }
 
 impl Number for u64 {
+    const UNREADABLE: Self = Self::MAX;
+
+    fn plus(self, more: Self) -> Self {
+        self.saturating_add(more)
+    }
+
     fn from_u64(number: u64) -> Self {
         number
     }
 
     fn from_i64(number: i64) -> Self {
-        number.try_into().unwrap_or_else(|_| Self::unreadable())
+        number.try_into().unwrap_or(Self::UNREADABLE)
     }
 
     fn from_f64(number: f64) -> Self {
         let fits = number.fract() == 0.0 && (0.0..END_OF_U64).contains(&number);
-        if fits { number as Self } else { Self::unreadable() }
-    }
-}
-
-impl Unreadable for f64 {
-    /// Not NaN, because JSON cannot express it.
-    fn unreadable() -> Self {
-        Self::MAX
+        if fits { number as Self } else { Self::UNREADABLE }
     }
 }
 
 impl Number for f64 {
+    /// Not NaN, because JSON cannot express it.
+    const UNREADABLE: Self = Self::MAX;
+
+    fn plus(self, more: Self) -> Self {
+        self + more
+    }
+
     fn from_u64(number: u64) -> Self {
         number as Self
     }
@@ -142,7 +144,26 @@ pub(super) use otherwise;
 
 /// Reads a number. Null becomes `None`.
 pub(super) fn number<'de, D: Deserializer<'de>, N: Number>(number: D) -> Result<Option<N>, D::Error> {
-    struct AnyNumber<N>(PhantomData<N>);
+    number_or_text(number, |_| N::UNREADABLE)
+}
+
+/// Reads a number of seconds, or a time in ISO 8601. Null becomes `None`.
+pub(super) fn seconds<'de, D: Deserializer<'de>>(seconds: D) -> Result<Option<f64>, D::Error> {
+    number_or_text(seconds, |text| parse_timestamp(text).map_or(f64::UNREADABLE, |time| time.micros as f64 / 1e6))
+}
+
+/// Reads an id that is only matched with others. Null and a value of a wrong type become `None`.
+pub(super) fn id<'de, D: Deserializer<'de>>(id: D) -> Result<Option<u64>, D::Error> {
+    Ok(number(id)?.filter(|id| *id != u64::UNREADABLE))
+}
+
+/// `Some(true)` if the value is not null.
+pub(super) fn presence<'de, D: Deserializer<'de>>(value: D) -> Result<Option<bool>, D::Error> {
+    Ok(Option::<IgnoredAny>::deserialize(value)?.map(|_| true))
+}
+
+fn number_or_text<'de, D: Deserializer<'de>, N: Number>(number: D, text: fn(&str) -> N) -> Result<Option<N>, D::Error> {
+    struct AnyNumber<N>(fn(&str) -> N);
     impl<'de, N: Number> Visitor<'de> for AnyNumber<N> {
         type Value = Option<N>;
         fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -157,40 +178,17 @@ pub(super) fn number<'de, D: Deserializer<'de>, N: Number>(number: D) -> Result<
         fn visit_f64<E>(self, number: f64) -> Result<Self::Value, E> {
             Ok(Some(N::from_f64(number)))
         }
+        fn visit_str<E>(self, text: &str) -> Result<Self::Value, E> {
+            Ok(Some(self.0(text)))
+        }
         otherwise!(_ => None; null);
-        otherwise!(_ => Some(N::unreadable()); bool, text, array, object);
+        otherwise!(_ => Some(N::UNREADABLE); bool, array, object);
     }
-    number.deserialize_any(AnyNumber(PhantomData))
+    number.deserialize_any(AnyNumber(text))
 }
 
-/// Reads an object. Null becomes `None`.
-pub(super) fn object<'de, D, T>(object: D) -> Result<Option<T>, D::Error>
-where
-    D: Deserializer<'de>,
-    T: Deserialize<'de> + Unreadable,
-{
-    or_else(object, || Some(T::unreadable()))
-}
-
-/// Reads an object. A value of another type becomes `None`.
-pub(super) fn object_or_none<'de, D, T>(object: D) -> Result<Option<T>, D::Error>
-where
-    D: Deserializer<'de>,
-    T: Deserialize<'de>,
-{
-    or_else(object, || None)
-}
-
-/// An object in an array or in another object.
-pub(super) struct Element<T>(pub T);
-
-impl<'de, T: Deserialize<'de> + Unreadable> Deserialize<'de> for Element<T> {
-    fn deserialize<D: Deserializer<'de>>(element: D) -> Result<Self, D::Error> {
-        Ok(Self(object(element)?.unwrap_or_else(T::unreadable)))
-    }
-}
-
-fn or_else<'de, D, T>(object: D, odd: fn() -> Option<T>) -> Result<Option<T>, D::Error>
+/// Reads an object. Null becomes `None`, and a value of another type the result of `odd`.
+pub(super) fn object<'de, D, T>(object: D, odd: fn() -> Option<T>) -> Result<Option<T>, D::Error>
 where
     D: Deserializer<'de>,
     T: Deserialize<'de>,
@@ -208,6 +206,15 @@ where
         otherwise!(this => this.0(); bool, number, text, array);
     }
     object.deserialize_any(Object(odd))
+}
+
+/// An object in an array or in another object.
+pub(super) struct Element<T>(pub T);
+
+impl<'de, T: Schema + Deserialize<'de>> Deserialize<'de> for Element<T> {
+    fn deserialize<D: Deserializer<'de>>(element: D) -> Result<Self, D::Error> {
+        Ok(Self(object(element, || Some(T::odd()))?.unwrap_or_else(T::odd)))
+    }
 }
 
 /// Reads a name of a fixed set, or a boolean. A value of another type becomes `None`.
@@ -233,24 +240,6 @@ where
         otherwise!(_ => None; null, number, array, object);
     }
     name.deserialize_any(Name(PhantomData))
-}
-
-/// Declares the value that stands for an object of a wrong type. It differs from an object with a number of a wrong type.
-macro_rules! unreadable {
-    ($($Struct:ident { $field:ident: $value:expr }),* $(,)?) => {
-        $(impl crate::lenient::Unreadable for $Struct {
-            fn unreadable() -> Self {
-                Self { $field: Some($value), ..Self::default() }
-            }
-        })*
-    };
-}
-pub(super) use unreadable;
-
-impl<T: Unreadable> Unreadable for Box<T> {
-    fn unreadable() -> Self {
-        Self::new(T::unreadable())
-    }
 }
 
 #[cfg(test)]
@@ -285,7 +274,7 @@ mod tests {
         }
         for odd in [json!("1"), json!(true), json!([1]), json!(7)] {
             let record: IterationStats = serde_json::from_value(json!({"kvCacheStats": odd})).unwrap();
-            assert_eq!(record.kv_cache_stats, Some(KvCacheStats::unreadable()), "{odd}");
+            assert_eq!(record.kv_cache_stats, Some(KvCacheStats::odd()), "{odd}");
         }
         let record: IterationStats =
             serde_json::from_value(json!({"iter": null, "kvCacheStats": null, "gpuMemUsage": null})).unwrap();

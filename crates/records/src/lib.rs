@@ -6,7 +6,7 @@ pub mod bounded;
 mod engine_name;
 pub mod gpu;
 pub mod iteration;
-pub mod lenient;
+mod lenient;
 mod message;
 pub mod named_numbers;
 pub mod named_variants;
@@ -16,9 +16,11 @@ pub mod perf_metrics;
 mod recorder;
 pub mod request;
 pub mod rows;
+pub mod schema;
 pub mod server_metrics;
 mod settings;
 pub mod source;
+pub mod statistics;
 pub mod step_times;
 pub mod timestamp;
 
@@ -39,5 +41,6 @@ pub use settings::EngineSettings;
 pub use source::{
     EngineAbout, ErrorKind, PollFailure, PublisherRefusal, RefusedPublishers, RejectCounts, RejectReason, StartupTimes,
 };
+pub use statistics::fields;
 pub use step_times::StepTimes;
 pub use timestamp::RecordTime;

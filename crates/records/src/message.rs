@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use super::orchestrator::OrchestratorCount;
-use super::rows::PoolRows;
+use super::schema::Schema as _;
 use super::server_metrics::ServerCount;
 use super::{
     BenchReport, IterationStats, OrchestratorReading, PerfMetricsEntry, RequestStatsPerIteration, ServerMetrics,
@@ -34,47 +34,14 @@ impl Message {
     pub fn weight(&self) -> usize {
         size_of::<Self>()
             + match self {
-                Self::Record(record) => weight_of_record(record),
-                Self::RequestRows(rows) => weight_of(rows.request_stats.as_ref()),
-                Self::FinishedRequest(entry) => {
-                    let parts = [&entry.ctx_perf_metrics, &entry.gen_perf_metrics].into_iter().flatten();
-                    [&**entry].into_iter().chain(parts.map(|part| &**part)).map(weight_of_entry).sum()
-                }
+                Self::Record(record) => size_of::<IterationStats>() + record.weight(),
+                Self::RequestRows(rows) => rows.weight(),
+                Self::FinishedRequest(entry) => size_of::<PerfMetricsEntry>() + entry.weight(),
                 Self::ServerMetrics(page) => page.counts.capacity() * (size_of::<ServerCount>() + MAX_TEXT),
                 Self::Orchestrator(reading) => reading.counts.capacity() * (size_of::<OrchestratorCount>() + MAX_TEXT),
                 Self::BenchReport(_) | Self::Process(_) => 0,
             }
     }
-}
-
-fn weight_of<T>(array: Option<&Vec<T>>) -> usize {
-    array.map_or(0, Vec::capacity) * size_of::<T>()
-}
-
-fn weight_of_entry(entry: &PerfMetricsEntry) -> usize {
-    size_of::<PerfMetricsEntry>() + entry.time_breakdown_metrics.as_ref().map_or(0, |steps| steps.weight())
-}
-
-fn weight_of_record(record: &IterationStats) -> usize {
-    let pools = [
-        &record.kv_cache_iteration_stats,
-        &record.kv_cache_iteration_stats_by_pool_group,
-        &record.kv_cache_iteration_stats_by_cold_pool_group,
-    ];
-    let lifecycles = record.kv_cache_iteration_stats_by_lifecycle.as_ref();
-    let levels = lifecycles.into_iter().flat_map(PoolRows::values).map(|row| {
-        weight_of(row.iter_full_reused_blocks_by_level.as_ref())
-            + weight_of(row.iter_partial_reused_blocks_by_level.as_ref())
-    });
-    let tiers = record.kv_cache_level_tiers.as_ref();
-    size_of::<IterationStats>()
-        + weight_of(record.request_stats.as_ref())
-        + pools.into_iter().flatten().map(PoolRows::weight).sum::<usize>()
-        + lifecycles.map_or(0, PoolRows::weight)
-        + levels.sum::<usize>()
-        + weight_of(record.iter_cached_tokens_by_level.as_ref())
-        + weight_of(tiers)
-        + tiers.into_iter().flatten().map(String::capacity).sum::<usize>()
 }
 
 #[cfg(test)]

@@ -1,74 +1,13 @@
 //! RequestPerfMetrics: the exact times of a finished request, sent once. Times are seconds on the engine's steady
 //! clock, or ISO 8601 as in older documentation, so only differences are meaningful.
 
-use serde::de::{Deserializer, Error, IgnoredAny, Visitor};
+use serde::de::Deserializer;
 use serde::{Deserialize, Serialize};
-use serde_with::skip_serializing_none;
 
-use super::lenient::{self, Unreadable as _, otherwise, unreadable};
-use super::step_times::StepTimes;
-use super::timestamp::parse_timestamp;
-
-/// One finished request. Source: trtllm-serve `GET /perf_metrics`, the socket, `observe()`.
-#[serde_with::apply(
-    Option<u64> => #[serde(deserialize_with = "lenient::number")],
-    Option<f64> => #[serde(deserialize_with = "lenient::number")],
-    Option<RequestPerfMetrics> => #[serde(deserialize_with = "lenient::object_or_none")],
-    Option<Box<StepTimes>> => #[serde(deserialize_with = "lenient::object")],
-    Option<FinishReason> => #[serde(deserialize_with = "lenient::name")],
-)]
-#[skip_serializing_none]
-#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct PerfMetricsEntry {
-    /// The id of the request in the process that answers it. The request has a different id in
-    /// [`RequestStats`](super::RequestStats). An id that is not a number is ignored.
-    #[serde(alias = "request_id", deserialize_with = "number")]
-    #[serde_with(skip_apply)]
-    pub request_id: Option<u64>,
-    /// The executor's id, as in [`RequestStats`](super::RequestStats). Only a process that hosts the Executor knows it.
-    #[serde(alias = "executor_id", deserialize_with = "number")]
-    #[serde_with(skip_apply)]
-    pub executor_id: Option<u64>,
-    /// In disaggregated serving, the orchestrator's id, which both engines of the request use instead of their own ids.
-    #[serde(alias = "disagg_request_id", deserialize_with = "number")]
-    #[serde_with(skip_apply)]
-    pub disagg_request_id: Option<u64>,
-    /// True if the entry is from the generation server of disaggregated serving.
-    #[serde(alias = "ctx_request_id", deserialize_with = "presence", skip_serializing_if = "std::ops::Not::not")]
-    pub ctx_request_id: bool,
-    #[serde(alias = "perf_metrics")]
-    pub perf_metrics: Option<RequestPerfMetrics>,
-    /// The steps of the request, if the engine measures them.
-    #[serde(alias = "time_breakdown_metrics")]
-    pub time_breakdown_metrics: Option<Box<StepTimes>>,
-    /// Why the request ended, if the publisher knows the response.
-    #[serde(alias = "finish_reason")]
-    pub finish_reason: Option<FinishReason>,
-    /// Tokens of the prompt, if the publisher knows the request.
-    #[serde(alias = "prompt_tokens")]
-    pub prompt_tokens: Option<u64>,
-    /// Tokens of the response, if the publisher knows the response.
-    #[serde(alias = "output_tokens")]
-    pub output_tokens: Option<u64>,
-    /// Tokens of the prompt that were found in the KV cache, if the publisher knows the response.
-    #[serde(alias = "cached_tokens")]
-    pub cached_tokens: Option<u64>,
-    /// The context server's entry, if this one is from a disaggregated server and so has no metrics of its own.
-    #[serde(alias = "ctx_perf_metrics", deserialize_with = "part")]
-    pub ctx_perf_metrics: Option<Box<PerfMetricsEntry>>,
-    /// The generation server's entry.
-    #[serde(alias = "gen_perf_metrics", deserialize_with = "part")]
-    pub gen_perf_metrics: Option<Box<PerfMetricsEntry>>,
-    /// When the disaggregated server received the request.
-    #[serde(alias = "disagg_server_arrival_time", deserialize_with = "seconds")]
-    #[serde_with(skip_apply)]
-    pub disagg_server_arrival_time: Option<f64>,
-    /// When the disaggregated server sent the first token.
-    #[serde(alias = "disagg_server_first_token_time", deserialize_with = "seconds")]
-    #[serde_with(skip_apply)]
-    pub disagg_server_first_token_time: Option<f64>,
-}
+use super::lenient;
+pub use super::statistics::{
+    PerfMetricsEntry, RequestKvCacheMetrics, RequestPerfMetrics, SpeculativeDecodingMetrics, TimingMetrics,
+};
 
 /// The first request id of an orchestrator. Engines use smaller ids (llmapi/disagg_utils.py).
 pub const FIRST_ORCHESTRATOR_ID: u64 = 1 << 40;
@@ -126,70 +65,6 @@ impl FinishReason {
     }
 }
 
-#[serde_with::apply(
-    Option<u64> => #[serde(deserialize_with = "lenient::number")],
-    Option<TimingMetrics> => #[serde(deserialize_with = "lenient::object")],
-    Option<RequestKvCacheMetrics> => #[serde(deserialize_with = "lenient::object")],
-    Option<SpeculativeDecodingMetrics> => #[serde(deserialize_with = "lenient::object")],
-)]
-#[skip_serializing_none]
-#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct RequestPerfMetrics {
-    #[serde(alias = "first_iter")]
-    pub first_iter: Option<u64>,
-    #[serde(alias = "last_iter")]
-    pub last_iter: Option<u64>,
-    pub iter: Option<u64>,
-    #[serde(alias = "timing_metrics")]
-    pub timing_metrics: Option<TimingMetrics>,
-    #[serde(alias = "kv_cache_metrics")]
-    pub kv_cache_metrics: Option<RequestKvCacheMetrics>,
-    #[serde(alias = "speculative_decoding")]
-    pub speculative_decoding: Option<SpeculativeDecodingMetrics>,
-}
-
-/// Seconds on one clock. The engine sends 0 for a time that it did not measure, so read the fields through
-/// [`TimingMetrics::measured`].
-#[serde_with::apply(
-    Option<u64> => #[serde(deserialize_with = "lenient::number")],
-    Option<f64> => #[serde(deserialize_with = "lenient::number")],
-)]
-#[skip_serializing_none]
-#[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize, Serialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct TimingMetrics {
-    /// When the HTTP server received the request.
-    #[serde(alias = "server_arrival_time", deserialize_with = "seconds")]
-    #[serde_with(skip_apply)]
-    pub server_arrival_time: Option<f64>,
-    /// When the HTTP server sent the first token.
-    #[serde(alias = "server_first_token_time", deserialize_with = "seconds")]
-    #[serde_with(skip_apply)]
-    pub server_first_token_time: Option<f64>,
-    #[serde(alias = "arrival_time", deserialize_with = "seconds")]
-    #[serde_with(skip_apply)]
-    pub arrival_time: Option<f64>,
-    #[serde(alias = "first_scheduled_time", deserialize_with = "seconds")]
-    #[serde_with(skip_apply)]
-    pub first_scheduled_time: Option<f64>,
-    #[serde(alias = "first_token_time", deserialize_with = "seconds")]
-    #[serde_with(skip_apply)]
-    pub first_token_time: Option<f64>,
-    #[serde(alias = "last_token_time", deserialize_with = "seconds")]
-    #[serde_with(skip_apply)]
-    pub last_token_time: Option<f64>,
-    #[serde(alias = "kv_cache_transfer_start", deserialize_with = "seconds")]
-    #[serde_with(skip_apply)]
-    pub kv_cache_transfer_start: Option<f64>,
-    #[serde(alias = "kv_cache_transfer_end", deserialize_with = "seconds")]
-    #[serde_with(skip_apply)]
-    pub kv_cache_transfer_end: Option<f64>,
-    /// Bytes.
-    #[serde(alias = "kv_cache_size")]
-    pub kv_cache_size: Option<u64>,
-}
-
 impl TimingMetrics {
     /// The times that the engine measured. A time of 0 or less counts as absent, as in upstream's collector.
     #[must_use]
@@ -209,119 +84,11 @@ impl TimingMetrics {
     }
 }
 
-/// KV cache blocks of one request over its lifetime.
-#[serde_with::apply(
-    Option<i64> => #[serde(deserialize_with = "lenient::number")],
-    Option<f64> => #[serde(deserialize_with = "lenient::number")],
-)]
-#[skip_serializing_none]
-#[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize, Serialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct RequestKvCacheMetrics {
-    #[serde(alias = "num_total_allocated_blocks")]
-    pub num_total_allocated_blocks: Option<i64>,
-    #[serde(alias = "num_new_allocated_blocks")]
-    pub num_new_allocated_blocks: Option<i64>,
-    #[serde(alias = "num_reused_blocks")]
-    pub num_reused_blocks: Option<i64>,
-    #[serde(alias = "num_missed_blocks")]
-    pub num_missed_blocks: Option<i64>,
-    /// 0..1
-    #[serde(alias = "kv_cache_hit_rate")]
-    pub kv_cache_hit_rate: Option<f64>,
-}
-
-/// Speculative decoding of one request over its lifetime.
-#[serde_with::apply(
-    Option<i64> => #[serde(deserialize_with = "lenient::number")],
-    Option<f64> => #[serde(deserialize_with = "lenient::number")],
-)]
-#[skip_serializing_none]
-#[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize, Serialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct SpeculativeDecodingMetrics {
-    #[serde(alias = "acceptance_rate")]
-    pub acceptance_rate: Option<f64>,
-    #[serde(alias = "total_accepted_draft_tokens")]
-    pub total_accepted_draft_tokens: Option<i64>,
-    #[serde(alias = "total_draft_tokens")]
-    pub total_draft_tokens: Option<i64>,
-}
-
-/// Reads a number of seconds, or an ISO 8601 string. Null becomes `None`.
-fn seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D::Error> {
-    struct Seconds;
-    impl<'de> Visitor<'de> for Seconds {
-        type Value = Option<f64>;
-        fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-            f.write_str("seconds or an ISO 8601 time")
-        }
-        fn visit_f64<E>(self, value: f64) -> Result<Self::Value, E> {
-            Ok(Some(value))
-        }
-        fn visit_u64<E>(self, value: u64) -> Result<Self::Value, E> {
-            Ok(Some(value as f64))
-        }
-        fn visit_i64<E>(self, value: i64) -> Result<Self::Value, E> {
-            Ok(Some(value as f64))
-        }
-        fn visit_str<E: Error>(self, text: &str) -> Result<Self::Value, E> {
-            Ok(Some(parse_timestamp(text).map_or_else(f64::unreadable, |time| time.micros as f64 / 1e6)))
-        }
-        otherwise!(_ => None; null);
-        otherwise!(_ => Some(f64::unreadable()); bool, array, object);
-        fn visit_none<E>(self) -> Result<Self::Value, E> {
-            Ok(None)
-        }
-        fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
-            deserializer.deserialize_any(Seconds)
-        }
-    }
-    deserializer.deserialize_any(Seconds)
-}
-
-/// Returns true if the value is not null. The value is an id, which is not kept because it is never a label.
-fn presence<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
-    Ok(Option::<IgnoredAny>::deserialize(deserializer)?.is_some())
-}
-
 /// Reads the entry of one server and drops the entries nested in it, which would take many times the memory of their
 /// text.
-fn part<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Box<PerfMetricsEntry>>, D::Error> {
-    let part: Option<Box<PerfMetricsEntry>> = lenient::object_or_none(deserializer)?;
-    Ok(part.map(|mut part| {
-        (part.ctx_perf_metrics, part.gen_perf_metrics) = (None, None);
-        part
-    }))
-}
-
-/// Reads an integer. Any other value becomes `None` and is skipped while it is parsed. An untagged enum would store it.
-fn number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
-    struct Number;
-    impl<'de> Visitor<'de> for Number {
-        type Value = Option<u64>;
-        fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-            f.write_str("a value")
-        }
-        fn visit_u64<E>(self, value: u64) -> Result<Self::Value, E> {
-            Ok(Some(value))
-        }
-        fn visit_i64<E>(self, value: i64) -> Result<Self::Value, E> {
-            Ok(u64::try_from(value).ok())
-        }
-        fn visit_f64<E>(self, value: f64) -> Result<Self::Value, E> {
-            Ok(Some(<u64 as lenient::Number>::from_f64(value)).filter(|id| *id != u64::unreadable()))
-        }
-        otherwise!(_ => None; null, bool, text, array, object);
-    }
-    deserializer.deserialize_any(Number)
-}
-
-unreadable! {
-    RequestPerfMetrics { first_iter: u64::MAX - 1 },
-    TimingMetrics { arrival_time: -f64::MAX },
-    RequestKvCacheMetrics { num_total_allocated_blocks: i64::MIN + 1 },
-    SpeculativeDecodingMetrics { total_draft_tokens: i64::MIN + 1 },
+pub(super) fn half<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Box<PerfMetricsEntry>>, D::Error> {
+    let half: Option<PerfMetricsEntry> = lenient::object(deserializer, || None)?;
+    Ok(half.map(|half| Box::new(PerfMetricsEntry { ctx_perf_metrics: None, gen_perf_metrics: None, ..half })))
 }
 
 #[cfg(test)]

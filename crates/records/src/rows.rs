@@ -7,7 +7,8 @@ use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde::ser::{Serialize, Serializer};
 
 use super::bounded::ShortText;
-use super::lenient::{Element, Unreadable};
+use super::lenient::Element;
+use super::schema::Schema;
 
 /// Limit of the rows of one object. Further rows are skipped; engines have only a few.
 const MAX_ROWS: usize = 1024;
@@ -18,6 +19,10 @@ const MAX_ROWS: usize = 1024;
 pub struct PoolRows<R>(Vec<(Box<str>, R)>);
 
 impl<R> PoolRows<R> {
+    pub(super) fn from_row(row: R) -> Self {
+        Self(vec![("".into(), row)])
+    }
+
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()
@@ -49,22 +54,16 @@ impl<R> PoolRows<R> {
     }
 }
 
-impl<R: Unreadable> Unreadable for PoolRows<R> {
-    fn unreadable() -> Self {
-        Self(vec![("".into(), R::unreadable())])
-    }
-}
-
 impl<R: Serialize> Serialize for PoolRows<R> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_map(self.0.iter().map(|(id, row)| (id, row)))
     }
 }
 
-impl<'de, R: Deserialize<'de> + Unreadable> Deserialize<'de> for PoolRows<R> {
+impl<'de, R: Schema + Deserialize<'de>> Deserialize<'de> for PoolRows<R> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Object<R>(PhantomData<R>);
-        impl<'de, R: Deserialize<'de> + Unreadable> Visitor<'de> for Object<R> {
+        impl<'de, R: Schema + Deserialize<'de>> Visitor<'de> for Object<R> {
             type Value = PoolRows<R>;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an object of statistics")
@@ -97,7 +96,7 @@ mod tests {
         let (short, long) = ("4".repeat(64), "4".repeat(65));
         let rows: PoolRows<SsmSnapshotStats> =
             serde_json::from_str(&format!("{{\"{short}\":{{}},\"{long}\":{{}},\"\\u0034\":3}}")).unwrap();
-        let read = [(short.into(), SsmSnapshotStats::default()), ("4".into(), SsmSnapshotStats::unreadable())];
+        let read = [(short.into(), SsmSnapshotStats::default()), ("4".into(), SsmSnapshotStats::odd())];
         assert_eq!(rows.0, read);
         assert!(rows.weight() >= 2 * size_of::<(Box<str>, SsmSnapshotStats)>() + 65, "{}", rows.weight());
     }

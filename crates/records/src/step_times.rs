@@ -2,22 +2,14 @@
 //! `time_breakdown_metrics`. A request may have a hundred thousand steps, so they are parsed one by one and unused
 //! values are dropped.
 
+use serde::Deserialize;
 use serde::de::{Deserializer, SeqAccess, Visitor};
-use serde::ser::{SerializeSeq as _, Serializer};
-use serde::{Deserialize, Serialize};
-use serde_with::skip_serializing_none;
+use serde::ser::{Serialize, SerializeSeq as _, Serializer};
 
-use super::lenient::{self, Element, Unreadable, otherwise};
-
-/// The steps of one request on one engine.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
-#[serde(default)]
-pub struct StepTimes {
-    /// Chunks of the prompt. Only the last chunk yields a token.
-    pub ctx_chunk_metrics: Steps,
-    /// Decoding steps.
-    pub step_metrics: Steps,
-}
+use super::lenient::{Element, Number as _, otherwise};
+use super::schema::kind::{Kind as _, Milliseconds, Seconds};
+use super::schema::{Rejected, Schema as _};
+pub use super::statistics::{Step, StepTimes};
 
 /// Steps of one phase.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -29,54 +21,48 @@ pub struct Steps {
     pub gpu_sample_ms: Option<f64>,
 }
 
-/// One step in the form that TensorRT-LLM sends.
-#[serde_with::apply(Option<f64> => #[serde(deserialize_with = "lenient::number")])]
-#[skip_serializing_none]
-#[derive(Default, Deserialize, Serialize)]
-#[serde(default)]
-struct Step {
-    token_time: Option<f64>,
-    gpu_forward_time: Option<f64>,
-    gpu_sample_time: Option<f64>,
-}
-
-impl Unreadable for Step {
-    fn unreadable() -> Self {
-        Self { token_time: Some(f64::unreadable()), ..Self::default() }
-    }
-}
-
-impl Unreadable for Steps {
-    fn unreadable() -> Self {
-        Self { token_times: vec![f64::unreadable()], ..Self::default() }
-    }
-}
-
-impl Unreadable for StepTimes {
-    fn unreadable() -> Self {
-        Self { ctx_chunk_metrics: Steps::unreadable(), step_metrics: Steps::unreadable() }
-    }
-}
-
 impl StepTimes {
     /// Seconds from each token to the next one. With speculative decoding, seconds from each step to the next one.
     /// Negative if the times are out of order.
     pub fn between_tokens(&self) -> impl Iterator<Item = f64> {
-        let last_of_prompt = self.ctx_chunk_metrics.token_times.last();
-        let mut times = last_of_prompt.into_iter().chain(&self.step_metrics.token_times);
+        let times = |steps| Option::iter(steps).flat_map(|steps: &Steps| steps.token_times.iter().copied());
+        let last_of_prompt = times(&self.ctx_chunk_metrics).next_back();
+        let mut times = last_of_prompt.into_iter().chain(times(&self.step_metrics));
         let mut before = times.next();
         times.map(move |time| before.replace(time).map_or(0.0, |before| time - before))
-    }
-
-    /// Memory in bytes.
-    #[must_use]
-    pub fn weight(&self) -> usize {
-        let steps = [&self.ctx_chunk_metrics, &self.step_metrics];
-        size_of::<Self>() + steps.map(|steps| steps.token_times.capacity() * size_of::<f64>()).iter().sum::<usize>()
     }
 }
 
 impl Steps {
+    /// What stands for a value that is no list.
+    fn unreadable() -> Self {
+        Self { token_times: vec![f64::UNREADABLE], ..Self::default() }
+    }
+
+    /// What stands for the list in an object of a wrong type.
+    pub(super) fn odd() -> Self {
+        Self { gpu_forward_ms: Some(f64::UNREADABLE), ..Self::unreadable() }
+    }
+
+    fn has_possible_times(&self) -> bool {
+        self.token_times.iter().all(|time| Seconds::is_possible(&Some(*time)))
+    }
+
+    pub(super) fn is_plausible(&self) -> bool {
+        self.has_possible_times()
+            && Milliseconds::is_possible(&self.gpu_forward_ms)
+            && Milliseconds::is_possible(&self.gpu_sample_ms)
+    }
+
+    pub(super) fn repair(&mut self, rejected: &mut Rejected) {
+        if !self.has_possible_times() {
+            self.token_times = Vec::new();
+            rejected.value("tokenTime");
+        }
+        Milliseconds::repair(&mut self.gpu_forward_ms, "gpuForwardTime", rejected);
+        Milliseconds::repair(&mut self.gpu_sample_ms, "gpuSampleTime", rejected);
+    }
+
     fn add(&mut self, step: &Step) {
         // 0 means that the engine did not measure the time.
         let add = |sum: &mut Option<f64>, more: Option<f64>| {
@@ -84,6 +70,10 @@ impl Steps {
                 *sum = Some(sum.unwrap_or(0.0) + more);
             }
         };
+        if *step == Step::odd() {
+            self.token_times.push(f64::UNREADABLE);
+            return;
+        }
         self.token_times.extend(step.token_time.filter(|time| *time > 0.0));
         add(&mut self.gpu_forward_ms, step.gpu_forward_time);
         add(&mut self.gpu_sample_ms, step.gpu_sample_time);
@@ -137,13 +127,11 @@ mod tests {
     fn the_first_token_follows_the_last_chunk_of_the_prompt() {
         let steps: StepTimes = serde_json::from_str(STEPS).unwrap();
         assert_eq!(steps.between_tokens().collect::<Vec<_>>(), [0.25, 0.5]);
-        assert_eq!(
-            (steps.ctx_chunk_metrics.gpu_forward_ms, steps.ctx_chunk_metrics.gpu_sample_ms),
-            (Some(100.0), Some(0.5))
-        );
-        assert_eq!((steps.step_metrics.gpu_forward_ms, steps.step_metrics.gpu_sample_ms), (Some(8.0), None));
+        let gpu = |steps: &Option<Steps>| steps.as_ref().map(|steps| (steps.gpu_forward_ms, steps.gpu_sample_ms));
+        assert_eq!(gpu(&steps.ctx_chunk_metrics), Some((Some(100.0), Some(0.5))));
+        assert_eq!(gpu(&steps.step_metrics), Some((Some(8.0), None)));
         // A generation server has no chunks of the prompt.
-        let steps = StepTimes { ctx_chunk_metrics: Steps::default(), ..steps };
+        let steps = StepTimes { ctx_chunk_metrics: None, ..steps };
         assert_eq!(steps.between_tokens().collect::<Vec<_>>(), [0.5]);
     }
 
@@ -160,6 +148,6 @@ mod tests {
     fn steps_without_content_take_no_memory() {
         let text = format!("{{\"step_metrics\":[{}]}}", vec!["{}"; 100_000].join(","));
         let steps: StepTimes = serde_json::from_str(&text).unwrap();
-        assert_eq!(steps.weight(), size_of::<StepTimes>());
+        assert_eq!(steps.weight(), 0);
     }
 }

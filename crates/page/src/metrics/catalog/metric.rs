@@ -1,5 +1,7 @@
 //! What the catalog says about one family, and the constructors that the tables use.
 
+use trtllm_records::schema::When;
+
 /// The kind of a metric. It determines the type that each format declares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MetricKind {
@@ -103,6 +105,10 @@ pub struct Metric {
     pub gateway_help: Option<&'static str>,
     /// Where the value comes from, in the source's own names.
     pub origin: &'static str,
+    /// The fields of the schema that feed it, separated by spaces: a key, which stands for that key in every struct, or `struct.key`.
+    pub feeds: &'static str,
+    /// Kinds of statistics that feed it beside those fields. One kind is enough.
+    pub when: &'static [When],
 }
 
 impl Metric {
@@ -153,6 +159,18 @@ impl Metric {
         self.origin = origin;
         self
     }
+
+    /// Replaces the statistics that the area gives.
+    pub(super) const fn feeds(mut self, feeds: &'static str) -> Self {
+        self.feeds = feeds;
+        self.when = &[];
+        self
+    }
+
+    pub(super) const fn when(mut self, when: &'static [When]) -> Self {
+        self.when = when;
+        self
+    }
 }
 
 /// What the families of one area have in common. Each definition of a family starts from it.
@@ -161,11 +179,17 @@ pub(super) struct Area {
     group: Group,
     stability: Stability,
     labels: &'static [&'static str],
+    when: &'static [When],
 }
 
 impl Area {
     pub(super) const fn new(group: Group, stability: Stability, labels: &'static [&'static str]) -> Self {
-        Self { group, stability, labels }
+        Self { group, stability, labels, when: &[] }
+    }
+
+    /// The statistics that feed the families of the area.
+    pub(super) const fn when(self, when: &'static [When]) -> Self {
+        Self { when, ..self }
     }
 
     pub(super) const fn gauge(self, name: &'static str) -> Metric {
@@ -185,7 +209,7 @@ impl Area {
     }
 
     const fn family(self, kind: MetricKind, name: &'static str) -> Metric {
-        let Self { group, stability, labels } = self;
+        let Self { group, stability, labels, when } = self;
         Metric {
             name,
             kind,
@@ -197,6 +221,8 @@ impl Area {
             help: "",
             gateway_help: None,
             origin: "",
+            feeds: "",
+            when,
         }
     }
 }

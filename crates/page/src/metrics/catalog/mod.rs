@@ -3,7 +3,7 @@
 //! spell a metric's name, and a test checks these names.
 
 pub mod equivalents;
-pub mod fields;
+pub mod feeds;
 mod id;
 mod metric;
 pub mod not_read;

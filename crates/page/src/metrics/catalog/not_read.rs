@@ -1,9 +1,11 @@
-//! Names of TensorRT-LLM that the exporter deliberately does not read, each with the reason, and a function that finds unknown
+//! Families of trtllm-serve that the exporter deliberately does not serve, each with the reason, and a function that finds unknown
 //! names.
 
 use std::collections::{BTreeSet, HashSet};
 
-use super::fields::FIELDS;
+use trtllm_records::fields;
+use trtllm_records::statistics::NOT_READ;
+
 use super::metric::Group;
 use super::table::CATALOG;
 
@@ -15,7 +17,7 @@ pub fn unread(mut names: BTreeSet<String>) -> BTreeSet<String> {
         let name = name.strip_prefix("trtllm_").unwrap_or(name);
         name.strip_suffix("_total").unwrap_or(name).replace('_', "").to_lowercase()
     };
-    let fields = FIELDS.iter().map(|field| field.name);
+    let fields = fields().map(|field| field.key);
     let families = CATALOG.iter().filter(|metric| metric.group == Group::Compat).map(|metric| metric.name);
     // The first word is the key: in some entries, the structure that contains the key follows.
     let left_out = NOT_READ.iter().chain(FAMILIES_NOT_SERVED).filter_map(|(name, _)| name.split(' ').next());
@@ -23,43 +25,6 @@ pub fn unread(mut names: BTreeSet<String>) -> BTreeSet<String> {
     names.retain(|name| !known.contains(&plain(name)));
     names
 }
-
-/// Keys of records and of finished requests, each with the reason why it is not read.
-pub static NOT_READ: &[(&str, &str)] = &[
-    ("poolGroupId", "identifies a row; the exporter sums over rows, because the engine would choose the label values"),
-    ("coldPoolGroupId", "as above"),
-    ("lifeCycleId", "as above"),
-    ("windowSize", "as above"),
-    ("windowSizes", "as above"),
-    (
-        "iterCacheHitRate of a life cycle",
-        "nv_trt_llm_kv_cache_iteration_hit_ratio covers all life cycles and is computed from the blocks",
-    ),
-    ("iterSnapshotHits", "the sum of iterAlignedSnapshotHits and iterUnalignedSnapshotHits"),
-    (
-        "iterSnapshotHitRate",
-        "covers one life cycle; compute it from nv_trt_llm_ssm_snapshot_hits_total and nv_trt_llm_ssm_snapshot_lookups_total",
-    ),
-    ("peftCacheIterationStats", "LoRA adapter statistics; proposed upstream, not released"),
-    ("currentRequestId", "the request on which VisualGen works; a label for it would be unbounded"),
-    ("currentRequestStepIdx", "as above, its step"),
-    (
-        "ctx_server",
-        "the context server's address, in entries of a disaggregated server; a label for it would be unbounded",
-    ),
-    ("gen_server", "as above, of the generation server"),
-    ("disagg_ctx_dispatch_time", "when the orchestrator sent the request on; the times of both servers are read"),
-    ("status", "always \"complete\": other requests have no entry"),
-    ("schema_version", "the keys themselves are tried, no version number"),
-    ("forward_start_time of a step", "time of the host; the time of the GPU is read"),
-    ("forward_end_time of a step", "as above"),
-    ("sample_start_time of a step", "as above"),
-    ("sample_end_time of a step", "as above"),
-    ("scheduled_time of a step", "time of the host; the request's own first_scheduled_time is read"),
-    ("prev_batch_token_time of a step", "the token_time of the step before, which is read"),
-    ("ctx_gpu_forward_time", "the sum over chunks, which are read one by one"),
-    ("ctx_gpu_sample_time", "as above"),
-];
 
 /// Families of trtllm-serve that are not in the set `trtllm`.
 pub static FAMILIES_NOT_SERVED: &[(&str, &str)] = &[

@@ -1,6 +1,6 @@
 //! The result of a benchmark, from a trtllm-bench report.
 
-use super::{ENGINE, EngineReadings, families};
+use super::{Area, ENGINE, EngineReadings, When, families};
 
 const STATISTICS: &[&str] = &["p50", "p90", "p95", "p99", "min", "max", "avg"];
 const SETTINGS: &[&str] = &[
@@ -15,74 +15,77 @@ const SETTINGS: &[&str] = &[
     "kv_memory_ratio",
 ];
 
+/// The area of the families of a benchmark's report.
+const BENCH: Area = ENGINE.when(&[When::Report]);
+
 families! {
     first: super::engine_gauges::END;
     of: EngineReadings<'_>;
 
-    BenchTokenRate(|engine| engine.bench?.performance.token_throughput_per_sec) = ENGINE.gauge("nv_trt_llm_bench_output_tokens_per_second")
+    BenchTokenRate(|engine| engine.bench?.performance.token_throughput_per_sec) = BENCH.gauge("nv_trt_llm_bench_output_tokens_per_second")
         .help("Output tokens per second in the benchmark.")
         .origin("report: performance.system_output_throughput_tok_s; first format: performance.token_throughput_per_sec");
     BenchTotalTokenRate(|engine| engine.bench?.performance.total_token_throughput_per_sec) =
-        ENGINE.gauge("nv_trt_llm_bench_total_tokens_per_second")
+        BENCH.gauge("nv_trt_llm_bench_total_tokens_per_second")
         .help("Input and output tokens per second in the benchmark.").origin("report: performance.system_total_throughput_tok_s");
     BenchGpuTokenRate(|engine| engine.bench?.performance.gpu_token_throughput_per_sec) =
-        ENGINE.gauge("nv_trt_llm_bench_gpu_output_tokens_per_second")
+        BENCH.gauge("nv_trt_llm_bench_gpu_output_tokens_per_second")
         .help("Output tokens per second and GPU in the benchmark.").origin("report: performance.output_throughput_per_gpu_tok_s");
     BenchUserTokenRate(|engine| engine.bench?.performance.user_token_throughput_per_sec) =
-        ENGINE.gauge("nv_trt_llm_bench_user_output_tokens_per_second")
+        BENCH.gauge("nv_trt_llm_bench_user_output_tokens_per_second")
         .help("Output tokens per second of one request in the benchmark, from its start to its end, on average.")
         .origin("report: performance.output_throughput_per_user_tok_s");
-    BenchUserGenerationRate = ENGINE.gauge("nv_trt_llm_bench_user_generation_tokens_per_second").by("statistic", STATISTICS)
+    BenchUserGenerationRate = BENCH.gauge("nv_trt_llm_bench_user_generation_tokens_per_second").by("statistic", STATISTICS)
         .help("Output tokens per second of one request after its first token in the benchmark.")
         .origin("report: streaming_metrics.gen_tps_percentiles, token_output_speed_tok_s");
-    BenchRequestRate(|engine| engine.bench?.performance.request_throughput_per_sec) = ENGINE.gauge("nv_trt_llm_bench_requests_per_second")
+    BenchRequestRate(|engine| engine.bench?.performance.request_throughput_per_sec) = BENCH.gauge("nv_trt_llm_bench_requests_per_second")
         .help("Requests per second in the benchmark.")
         .origin("report: performance.request_throughput_req_s; first format: performance.request_throughput_per_sec");
-    BenchDuration(|engine| engine.bench?.performance.total_latency_ms? / 1000.0) = ENGINE.gauge("nv_trt_llm_bench_duration_seconds")
+    BenchDuration(|engine| engine.bench?.performance.total_latency_ms? / 1000.0) = BENCH.gauge("nv_trt_llm_bench_duration_seconds")
         .unit("seconds").help("Duration of the benchmark in seconds.").origin("report: performance.total_latency_ms");
-    BenchRequests(|engine| engine.bench?.requests.count) = ENGINE.gauge("nv_trt_llm_bench_requests")
+    BenchRequests(|engine| engine.bench?.requests.count) = BENCH.gauge("nv_trt_llm_bench_requests")
         .help("Number of requests in the benchmark.").origin("report: request_info.num_requests");
-    BenchConcurrentRequests(|engine| engine.bench?.requests.concurrent) = ENGINE.gauge("nv_trt_llm_bench_concurrent_requests")
+    BenchConcurrentRequests(|engine| engine.bench?.requests.concurrent) = BENCH.gauge("nv_trt_llm_bench_concurrent_requests")
         .help("Mean number of requests in the benchmark that were sent and had not ended, those in the queue included.").origin("report: request_info.avg_num_concurrent_requests");
-    BenchTimeToFirstToken = ENGINE.gauge("nv_trt_llm_bench_time_to_first_token_seconds").unit("seconds")
+    BenchTimeToFirstToken = BENCH.gauge("nv_trt_llm_bench_time_to_first_token_seconds").unit("seconds")
         .by("statistic", STATISTICS)
         .help("Time to first token in the benchmark in seconds.")
         .origin("report: streaming_metrics.ttft_percentiles, avg_ttft_ms; first format: latency_stats.ttft_ms");
-    BenchTimePerOutputToken = ENGINE.gauge("nv_trt_llm_bench_time_per_output_token_seconds").unit("seconds")
+    BenchTimePerOutputToken = BENCH.gauge("nv_trt_llm_bench_time_per_output_token_seconds").unit("seconds")
         .by("statistic", STATISTICS)
         .help("Time per output token after the first in the benchmark in seconds.")
         .origin("report: streaming_metrics.tpot_percentiles, avg_tpot_ms; first format: latency_stats.tbt_ms");
-    BenchE2eLatency = ENGINE.gauge("nv_trt_llm_bench_e2e_request_latency_seconds").unit("seconds")
+    BenchE2eLatency = BENCH.gauge("nv_trt_llm_bench_e2e_request_latency_seconds").unit("seconds")
         .by("statistic", STATISTICS)
         .help("End-to-end request latency in the benchmark in seconds.")
         .origin("report: performance.request_latency_percentiles_ms, avg_request_latency_ms; first format: latency_stats.e2e_ms");
-    BenchInputTokens = ENGINE.gauge("nv_trt_llm_bench_input_tokens").unit("tokens").by("statistic", STATISTICS)
+    BenchInputTokens = BENCH.gauge("nv_trt_llm_bench_input_tokens").unit("tokens").by("statistic", STATISTICS)
         .help("Prompt tokens per request in the benchmark.")
         .origin("report: dataset.isl_stats and max_isl; avg: request_info.avg_input_length, else of the data set; first format: input_output_stats.input_tokens");
-    BenchOutputTokens = ENGINE.gauge("nv_trt_llm_bench_output_tokens").unit("tokens").by("statistic", STATISTICS)
+    BenchOutputTokens = BENCH.gauge("nv_trt_llm_bench_output_tokens").unit("tokens").by("statistic", STATISTICS)
         .help("Generated tokens per request in the benchmark.")
         .origin("report: dataset.osl_stats and max_osl; avg: request_info.avg_output_length, else of the data set; first format: input_output_stats.output_tokens");
-    BenchSequenceTokens = ENGINE.gauge("nv_trt_llm_bench_sequence_tokens").unit("tokens").by("statistic", STATISTICS)
+    BenchSequenceTokens = BENCH.gauge("nv_trt_llm_bench_sequence_tokens").unit("tokens").by("statistic", STATISTICS)
         .help("Prompt and generated tokens together per request in the benchmark.")
         .origin("report: dataset.seq_len_stats, avg_sequence_length, max_sequence_length");
-    BenchSpecDraftTokens = ENGINE.gauge("nv_trt_llm_bench_spec_decode_draft_tokens").unit("tokens").by("statistic", STATISTICS)
+    BenchSpecDraftTokens = BENCH.gauge("nv_trt_llm_bench_spec_decode_draft_tokens").unit("tokens").by("statistic", STATISTICS)
         .help("Draft tokens per request in the benchmark.").origin("report: decoding_stats.num_draft_tokens_percentiles");
-    BenchSpecAcceptedTokens = ENGINE.gauge("nv_trt_llm_bench_spec_decode_accepted_tokens").unit("tokens").by("statistic", STATISTICS)
+    BenchSpecAcceptedTokens = BENCH.gauge("nv_trt_llm_bench_spec_decode_accepted_tokens").unit("tokens").by("statistic", STATISTICS)
         .help("Accepted draft tokens per request in the benchmark.").origin("report: decoding_stats.num_accepted_draft_tokens_percentiles");
-    BenchSpecAcceptanceRatio = ENGINE.gauge("nv_trt_llm_bench_spec_decode_acceptance_ratio").unit("ratio").by("statistic", STATISTICS)
+    BenchSpecAcceptanceRatio = BENCH.gauge("nv_trt_llm_bench_spec_decode_acceptance_ratio").unit("ratio").by("statistic", STATISTICS)
         .help("Share (0-1) of draft tokens per request that were accepted in the benchmark.").origin("report: decoding_stats.draft_acceptance_rate_percentiles");
-    BenchSpecAcceptanceLength = ENGINE.gauge("nv_trt_llm_bench_spec_decode_acceptance_length").by("statistic", STATISTICS)
+    BenchSpecAcceptanceLength = BENCH.gauge("nv_trt_llm_bench_spec_decode_acceptance_length").by("statistic", STATISTICS)
         .help("Tokens per decoding step with speculative decoding in the benchmark.").origin("report: decoding_stats.acceptance_length_percentiles");
-    BenchEnergy(|engine| engine.bench?.energy.joules) = ENGINE.gauge("nv_trt_llm_bench_energy_joules").unit("joules")
+    BenchEnergy(|engine| engine.bench?.energy.joules) = BENCH.gauge("nv_trt_llm_bench_energy_joules").unit("joules")
         .help("Energy used by the GPUs in the benchmark in joules.").origin("report: energy.total_energy_j");
-    BenchTokensPerJoule(|engine| engine.bench?.energy.output_tokens_per_joule) = ENGINE.gauge("nv_trt_llm_bench_output_tokens_per_joule")
+    BenchTokensPerJoule(|engine| engine.bench?.energy.output_tokens_per_joule) = BENCH.gauge("nv_trt_llm_bench_output_tokens_per_joule")
         .help("Output tokens per joule in the benchmark.").origin("report: energy.output_tps_per_w");
-    BenchPower(|engine| engine.bench?.energy.power_watts) = ENGINE.gauge("nv_trt_llm_bench_power_watts").unit("watts")
+    BenchPower(|engine| engine.bench?.energy.power_watts) = BENCH.gauge("nv_trt_llm_bench_power_watts").unit("watts")
         .help("Mean power of the GPUs in the benchmark in watts.").origin("report: energy.average_gpu_power");
-    BenchConfig = ENGINE.gauge("nv_trt_llm_bench_config").by("setting", SETTINGS)
+    BenchConfig = BENCH.gauge("nv_trt_llm_bench_config").by("setting", SETTINGS)
         .help("Configuration of the benchmark, by setting.")
         .origin("report: world_info.world_size (num_gpus), tp_size, pp_size, ep_size, max_batch_size, max_num_tokens, kv_cache_percentage (kv_memory_ratio, 0 to 1; a percentage is divided by 100); engine.max_input_length, max_sequence_length; first format: metadata.num_gpus and configuration");
-    BenchInfo = ENGINE.gauge("nv_trt_llm_bench_info")
+    BenchInfo = BENCH.gauge("nv_trt_llm_bench_info")
         .labels(&["backend", "bench_model", "bench_timestamp", "decoding_mode", "dtype", "engine_version", "gpu_name", "kv_cache_dtype", "model", "quantization", "scheduler_policy", "version"])
         .help("Benchmark description in labels (model, TensorRT-LLM, GPU, quantization, scheduling policy, speculative decoding, time); always 1.")
         .origin("report: engine.model, version, backend, dtype, quantization, kv_cache_dtype; machine.name; world_info.scheduling_policy; decoding_stats.mode; first format: metadata and configuration");

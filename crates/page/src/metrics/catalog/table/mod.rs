@@ -21,6 +21,8 @@ mod vllm;
 use std::fmt;
 use std::ops::Range;
 
+use trtllm_records::schema::When;
+
 use super::id::{Id, families};
 use super::metric::{Area, Group, Metric, Stability};
 use crate::metrics::engine_readings::EngineReadings;

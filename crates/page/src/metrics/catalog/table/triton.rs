@@ -1,7 +1,7 @@
 //! Triton's families: names, labels and HELP are byte for byte Triton's. Public dashboards sum whole families, so no label
 //! value may be added.
 
-use super::{Area, EngineReadings, Group, Stability, families};
+use super::{Area, EngineReadings, Group, Stability, When, families};
 
 const TRITON: Area = Area::new(Group::Triton, Stability::Inherited, &["model", "version"]);
 const SPEC: Area = Area::new(Group::Compat, Stability::Stable, &["model", "version"]);
@@ -14,39 +14,50 @@ families! {
     RequestMetrics = TRITON.gauge("nv_trt_llm_request_metrics").by("request_type", &["active", "max", "scheduled", "context", "waiting"])
         .help("TRT LLM request metrics")
         .on_gateway("TRT LLM request metrics: requests scheduled in the last iteration, and requests waiting (queued in the executor, or active but not scheduled)")
-        .origin("numActiveRequests, maxNumActiveRequests, numScheduledRequests, numContextRequests; waiting = max(0, active − scheduled). With attention data parallelism these are sums over ranks, and max is one rank's limit × ranks; if rows have no own `rank`, they copy active from rank 0, so active and waiting are absent. On PyTorch, waiting also counts requests whose last token is being handled, and those of other batches. On /metrics/gateway, waiting is nv_trt_llm_waiting_requests_estimate, rounded, and the requests with a seat that are in no batch");
+        .origin("numActiveRequests, maxNumActiveRequests, numScheduledRequests, numContextRequests; waiting = max(0, active − scheduled). With attention data parallelism these are sums over ranks, and max is one rank's limit × ranks; if rows have no own `rank`, they copy active from rank 0, so active and waiting are absent. On PyTorch, waiting also counts requests whose last token is being handled, and those of other batches. On /metrics/gateway, waiting is nv_trt_llm_waiting_requests_estimate, rounded, and the requests with a seat that are in no batch")
+        .feeds("numActiveRequests maxNumActiveRequests rank numScheduledRequests numContextRequests");
     RuntimeMemoryMetrics = TRITON.gauge("nv_trt_llm_runtime_memory_metrics").by("memory_type", &["cpu", "gpu", "pinned"])
-        .help("TRT LLM runtime memory metrics").origin("cpuMemUsage, gpuMemUsage, pinnedMemUsage, in bytes");
+        .help("TRT LLM runtime memory metrics").origin("cpuMemUsage, gpuMemUsage, pinnedMemUsage, in bytes")
+        .feeds("gpuMemUsage cpuMemUsage pinnedMemUsage");
     KvCacheBlockMetrics = TRITON.gauge("nv_trt_llm_kv_cache_block_metrics")
         .by("kv_cache_block_type", KV_CACHE_BLOCKS)
         .help("TRT LLM KV cache block metrics")
-        .origin("kvCacheStats: maxNumBlocks, freeNumBlocks, usedNumBlocks, tokensPerBlock, reusedBlocks (cumulative); fraction = used / max, 0 where max is 0");
+        .origin("kvCacheStats: maxNumBlocks, freeNumBlocks, usedNumBlocks, tokensPerBlock, reusedBlocks (cumulative); fraction = used / max, 0 where max is 0")
+        .feeds("kvCacheStats maxNumBlocks freeNumBlocks usedNumBlocks tokensPerBlock reusedBlocks");
 
     // The same values with the label values of the original metrics specification (`--metrics.compat spec`).
     SpecKvCacheBlockMetrics = SPEC.gauge("nv_trt_llm_kv_cache_block_metrics")
         .by("kv_cache_block_type", &["tokens_per_block", "used_blocks", "free_blocks", "max_blocks", "cache_block_fraction"])
-        .help("TRT LLM KV cache block metrics").origin("spec: the values of nv_trt_llm_kv_cache_block_metrics");
+        .help("TRT LLM KV cache block metrics").origin("spec: the values of nv_trt_llm_kv_cache_block_metrics")
+        .when(&[When::Iterations]);
     InflightBatcherMetrics = TRITON.gauge("nv_trt_llm_inflight_batcher_metrics")
         .by("inflight_batcher_specific_metric", &["total_context_tokens", "generation_requests", "micro_batch_id", "paused_requests"])
         .help("TRT LLM inflight_batcher-specific metrics")
-        .origin("inflightBatchingStats: numCtxTokens, numGenRequests, microBatchId, numPausedRequests");
+        .origin("inflightBatchingStats: numCtxTokens, numGenRequests, microBatchId, numPausedRequests")
+        .feeds("inflightBatchingStats numGenRequests numPausedRequests InflightBatchingStats.numCtxTokens microBatchId");
     V1Metrics = TRITON.gauge("nv_trt_llm_v1_metrics").by("v1_specific_metric", &["total_context_tokens", "total_generation_tokens", "empty_generation_slots"])
         .help("TRT LLM v1-specific metrics")
-        .origin("staticBatchingStats: numCtxTokens, numGenTokens, emptyGenSlots; only with static batching");
+        .origin("staticBatchingStats: numCtxTokens, numGenTokens, emptyGenSlots; only with static batching")
+        .feeds("staticBatchingStats StaticBatchingStats.numCtxTokens numGenTokens emptyGenSlots");
     GeneralMetrics = TRITON.gauge("nv_trt_llm_general_metrics").by("general_type", &["timestamp", "iteration_counter"])
         .help("General TRT LLM metrics")
-        .origin("timestamp in microseconds since 1970 UTC (time of receipt if the engine sends none), iter");
+        .origin("timestamp in microseconds since 1970 UTC (time of receipt if the engine sends none), iter")
+        .feeds("timestamp iter");
     DisaggregatedServingMetrics = TRITON.legacy_counter("nv_trt_llm_disaggregated_serving_metrics")
         .by("disaggregated_serving_type", &["kv_cache_transfer_ms", "request_count"])
         .help("TRT LLM disaggregated serving metrics")
-        .origin("disServingStats.kvCacheTransferMS and number of completed requests; from RequestPerfMetrics where there are no request statistics");
+        .origin("disServingStats.kvCacheTransferMS and number of completed requests; from RequestPerfMetrics where there are no request statistics")
+        .feeds("disServingStats kvCacheTransferMS ctxRequestId");
     SpecDisaggregatedServingMetrics = SPEC.legacy_counter("nv_trt_llm_disaggregated_serving_metrics")
         .by("disaggregated_serving_type", &["kv_cache_transfer_time"])
-        .help("TRT LLM disaggregated serving metrics").origin("spec: kvCacheTransferMS, as nv_trt_llm_disaggregated_serving_metrics");
+        .help("TRT LLM disaggregated serving metrics").origin("spec: kvCacheTransferMS, as nv_trt_llm_disaggregated_serving_metrics")
+        .when(&[When::Rows, When::Entries]);
     InputTokenLen(|engine| &engine.requests.input_token_len) = TRITON.histogram("nv_llm_input_token_len")
         .by("response_metric_type", &["total_input_tokens"]).help("TRT LLM response metrics")
-        .origin("contextPrefillPosition of completed requests; promptTokens sent with RequestPerfMetrics where there are no request statistics");
+        .origin("contextPrefillPosition of completed requests; promptTokens sent with RequestPerfMetrics where there are no request statistics")
+        .feeds("contextPrefillPosition promptTokens");
     OutputTokenLen(|engine| &engine.requests.output_token_len) = TRITON.histogram("nv_llm_output_token_len")
         .by("response_metric_type", &["total_output_tokens"]).help("TRT LLM response metrics")
-        .origin("numGeneratedTokens of completed requests; outputTokens sent with RequestPerfMetrics where there are no request statistics");
+        .origin("numGeneratedTokens of completed requests; outputTokens sent with RequestPerfMetrics where there are no request statistics")
+        .feeds("numGeneratedTokens outputTokens");
 }

@@ -1,8 +1,11 @@
+#![allow(unreachable_pub, reason = "the macro makes public items")]
+
 use serde_json::{Value, json};
 
 use super::*;
+use crate::{IterationStats, PerfMetricsEntry};
 
-fn checked<M: Limited + Clone>(message: &M) -> (Result<M, Implausible>, Rejected) {
+fn checked<M: Schema + Clone>(message: &M) -> (Result<M, Implausible>, Rejected) {
     let (mut repaired, mut rejected) = (None, Rejected::default());
     let checked = check(message, &mut repaired, &mut rejected).cloned();
     (checked, rejected)
@@ -118,7 +121,7 @@ fn field(pointer: &str) -> String {
 /// Replaces each value of a message in turn, and returns what the check says, with the pointer.
 fn each<M>(message: &Value, odd: &Value) -> Vec<(String, Result<M, Implausible>, Rejected)>
 where
-    M: Limited + Clone + serde::de::DeserializeOwned,
+    M: Schema + Clone + serde::de::DeserializeOwned,
 {
     let mut all = Vec::new();
     pointers(message, "", &mut all);
@@ -175,8 +178,11 @@ fn an_impossible_time_of_an_entry_is_absent_and_the_entry_counts() {
                 {
                     vec![]
                 }
-                "/timeBreakdownMetrics" => vec![("tokenTime".to_owned(), 2)],
-                of_steps if of_steps.ends_with("_metrics") || of_steps.ends_with(['0', '1']) => {
+                of_steps
+                    if of_steps.ends_with("k_metrics")
+                        || of_steps.ends_with("p_metrics")
+                        || of_steps.ends_with(['0', '1']) =>
+                {
                     vec![("tokenTime".to_owned(), 1)]
                 }
                 _ => vec![(field(&pointer), 1)],
@@ -209,4 +215,69 @@ fn a_share_above_1_is_impossible() {
         let rejected = checked(&record(share)).1;
         assert_eq!(rejected.values, [("cacheHitRate", 1), ("draftOverhead", 1)].into(), "{share}");
     }
+}
+
+schema! { MADE_UP:
+    /// One of two parts.
+    #[derive(Copy)]
+    pub struct Part: Cpp {
+        dreams: i64 = "dreams" [Count sum load];
+        total: i64 = "total" [Cumulative all];
+    }
+
+    pub struct Record: Iterations {
+        @cpp iter: u64 = "iter" [Sequence];
+        share_asleep: f64 = "shareAsleep" | "asleep" [Share at(Handled)];
+        part: Part = "part" [Part when(V2) none("tells nothing")];
+    }
+}
+
+#[test]
+fn a_line_becomes_a_field_with_its_properties() {
+    let part = |key| Field::new("Part", key, key, When::Cpp);
+    assert_eq!(MADE_UP[0], [part("dreams").sum().load(), part("total").all()]);
+    let of_record = |key, member| Field::new("Record", key, member, When::Iterations);
+    let record = [
+        of_record("iter", "iter").cpp(),
+        of_record("shareAsleep", "share_asleep").at(Moment::Handled),
+        of_record("part", "part").when(When::V2).none("tells nothing"),
+    ];
+    assert_eq!(MADE_UP[1], record);
+}
+
+#[test]
+fn a_key_is_read_in_each_spelling_and_its_last_value_counts() {
+    let read = |text: &str| serde_json::from_str::<Record>(text).unwrap();
+    for key in ["shareAsleep", "share_asleep", "asleep"] {
+        assert_eq!(read(&format!("{{\"{key}\":1}}")).share_asleep, Some(1.0), "{key}");
+    }
+    let part = Part { dreams: Some(2), total: None };
+    let record = Record { iter: Some(7), share_asleep: Some(0.5), part: Some(part) };
+    let text = r#"{"new":[{}],"iter":3,"iter":7.0,"asleep":0.25,"shareAsleep":0.5,"part":{"dreams":2,"total":null}}"#;
+    assert_eq!(read(text), record);
+    let written = serde_json::to_string(&record).unwrap();
+    assert_eq!(written, r#"{"iter":7,"shareAsleep":0.5,"part":{"dreams":2}}"#);
+}
+
+#[test]
+fn what_is_impossible_is_removed_and_only_a_key_refuses_the_record() {
+    let check_text = |text: &str| checked(&serde_json::from_str::<Record>(text).unwrap());
+    let (record, rejected) = check_text(r#"{"iter":1,"asleep":2,"part":{"dreams":-1,"total":-1}}"#);
+    let part = Part { dreams: None, total: Some(-1) };
+    assert_eq!(record, Ok(Record { iter: Some(1), share_asleep: None, part: Some(part) }));
+    assert_eq!(rejected.values, [("shareAsleep", 1), ("dreams", 1)].into());
+    assert_eq!(check_text(r#"{"iter":"1","asleep":2}"#), (Err(Implausible), Rejected::default()));
+    let (record, rejected) = check_text(r#"{"iter":1,"part":[]}"#);
+    assert_eq!((record.unwrap().part, rejected.values), (None, [("part", 1)].into()));
+}
+
+#[test]
+fn ranks_add_up_and_load_is_0_while_idle() {
+    let mut sum = Part { dreams: None, total: Some(5) };
+    sum.add_rank(&Part { dreams: Some(2), total: Some(4) });
+    assert_eq!(sum, Part { dreams: Some(2), total: Some(9) });
+    sum.add_rank(&Part { dreams: Some(1), total: None });
+    assert_eq!(sum, Part { dreams: Some(3), total: None });
+    sum.make_idle();
+    assert_eq!(sum, Part { dreams: Some(0), total: None });
 }

@@ -1,0 +1,32 @@
+//! What feeds a family, and which families a field feeds.
+
+use trtllm_records::fields;
+use trtllm_records::schema::{Field, When};
+
+use super::metric::{Group, Metric};
+use super::table::CATALOG;
+
+/// The families that the field feeds. Those of other exporters are left out.
+pub fn families_of(field: &Field) -> impl Iterator<Item = &'static Metric> {
+    CATALOG.iter().filter(|metric| metric.group != Group::Compat && metric.feeds.split(' ').any(|name| is(field, name)))
+}
+
+/// The statistics that feed the family; one of them is enough. Empty for families of GPUs and of the exporter.
+#[must_use]
+pub fn statistics_of(metric: &Metric) -> Vec<When> {
+    let of_fields = metric.feeds.split(' ').flat_map(|name| fields().filter(move |field| is(field, name)));
+    let mut found: Vec<When> = of_fields.map(|field| field.when).chain(metric.when.iter().copied()).collect();
+    found.sort();
+    found.dedup();
+    // Every engine sends iteration records, so other statistics are not needed for this family.
+    if found.contains(&When::Iterations) { vec![When::Iterations] } else { found }
+}
+
+/// Whether `name` in a family's `feeds` means this field. A field that no family shows is meant only by its full name.
+#[must_use]
+pub fn is(field: &Field, name: &str) -> bool {
+    match name.split_once('.') {
+        Some(name) => name == (field.structure, field.key),
+        None => name == field.key && field.none.is_none(),
+    }
+}

@@ -1,0 +1,395 @@
+//! The schema: what every statistics struct of TensorRT-LLM has in common. `statistics.rs` lists the fields, each once and with its
+//! properties; [`schema!`] makes everything else from the list.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::marker::PhantomData;
+
+use serde::de::{Deserialize, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
+
+pub mod kind;
+
+use kind::Kind;
+
+/// What the schema says about one field.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Field {
+    /// The struct, by TensorRT-LLM's name.
+    pub structure: &'static str,
+    /// The key in TensorRT-LLM's JSON.
+    pub key: &'static str,
+    /// The name of the member, which is also the key in snake_case.
+    pub member: &'static str,
+    /// Which engines send it.
+    pub when: When,
+    /// The C++ Executor's struct has it.
+    pub is_cpp: bool,
+    pub ranks: Ranks,
+    /// It is load, so it is 0 while the engine is idle.
+    pub is_load: bool,
+    pub moment: Moment,
+    /// Why no family shows it.
+    pub none: Option<&'static str>,
+}
+
+/// A kind of statistics. Whether an engine sends it depends on its backend, its release and its options. The metrics reference says
+/// what each kind needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum When {
+    Any,
+    Iterations,
+    Cpp,
+    PyTorch,
+    Speculation,
+    AttentionDp,
+    CrossAttention,
+    Windows,
+    V2,
+    Rows,
+    Entries,
+    ServerPage,
+    Report,
+    Orchestrator,
+}
+
+impl When {
+    /// The name in the metrics reference.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Any => "any",
+            Self::Iterations => "iterations",
+            Self::Cpp => "cpp",
+            Self::PyTorch => "pytorch",
+            Self::Speculation => "speculation",
+            Self::AttentionDp => "attention_dp",
+            Self::CrossAttention => "cross_attention",
+            Self::Windows => "windows",
+            Self::V2 => "v2",
+            Self::Rows => "rows",
+            Self::Entries => "entries",
+            Self::ServerPage => "server_page",
+            Self::Report => "report",
+            Self::Orchestrator => "orchestrator",
+        }
+    }
+}
+
+/// How the values of the ranks of attention data parallelism add up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ranks {
+    /// The value of the first row counts.
+    First,
+    /// The sum of the known values.
+    Sum,
+    /// The sum. It is unknown if one value is, because a part would be compared with the whole.
+    All,
+}
+
+/// Of which moment a value is, with the overlap scheduler of the PyTorch engine. Two values belong together only if this agrees.
+/// Source: `PyExecutor._executor_loop_overlap`, which handles batch k in the pass that launches batch k + 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Moment {
+    /// When the batch is launched, or the batch itself.
+    Batch,
+    /// The batch before.
+    Before,
+    /// When the tokens of the batch are handled: one pass later.
+    Handled,
+}
+
+impl Field {
+    #[must_use]
+    pub const fn new(structure: &'static str, key: &'static str, member: &'static str, when: When) -> Self {
+        let (ranks, moment) = (Ranks::First, Moment::Batch);
+        Self { structure, key, member, when, is_cpp: false, ranks, is_load: false, moment, none: None }
+    }
+
+    pub(crate) const fn cpp(self) -> Self {
+        Self { is_cpp: true, ..self }
+    }
+
+    pub(crate) const fn sum(self) -> Self {
+        Self { ranks: Ranks::Sum, ..self }
+    }
+
+    pub(crate) const fn all(self) -> Self {
+        Self { ranks: Ranks::All, ..self }
+    }
+
+    pub(crate) const fn load(self) -> Self {
+        Self { is_load: true, ..self }
+    }
+
+    pub(crate) const fn when(self, when: When) -> Self {
+        Self { when, ..self }
+    }
+
+    pub(crate) const fn at(self, moment: Moment) -> Self {
+        Self { moment, ..self }
+    }
+
+    pub(crate) const fn none(self, why: &'static str) -> Self {
+        Self { none: Some(why), ..self }
+    }
+}
+
+/// A record, row or entry has an impossible key, so it cannot be counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Implausible;
+
+/// What was left out because it is impossible.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Rejected {
+    /// Number of values by field, with TensorRT-LLM's key.
+    pub values: BTreeMap<&'static str, u64>,
+    /// Rows of requests whose id is impossible.
+    pub rows: u64,
+}
+
+impl Rejected {
+    pub(crate) fn value(&mut self, key: &'static str) {
+        *self.values.entry(key).or_default() += 1;
+    }
+}
+
+/// A struct of the schema. [`schema!`] implements it.
+pub trait Schema: Default {
+    /// The fields, in the order of the members.
+    const FIELDS: &'static [Field];
+
+    /// The index of the field with this key, in either spelling.
+    fn find(key: &str) -> Option<usize>;
+
+    /// Reads the value of the field with this index.
+    ///
+    /// # Errors
+    /// If the JSON is invalid. A value of a wrong type is no error.
+    fn read<'de, A: MapAccess<'de>>(&mut self, field: usize, object: &mut A) -> Result<(), A::Error>;
+
+    /// Whether all values are possible. This has few branches, because a record has dozens of numbers and almost all are valid.
+    fn is_plausible(&self) -> bool;
+
+    /// Whether the keys are possible. A key (the number of an iteration, a rank, an id) cannot be left out, because the record would
+    /// belong to another iteration or engine.
+    fn has_keys(&self) -> bool;
+
+    /// Removes each impossible value. Impossible keys stay.
+    fn repair(&mut self, rejected: &mut Rejected);
+
+    /// Adds the values of another rank, as [`Field::ranks`] says.
+    fn add_rank(&mut self, rank: &Self);
+
+    /// Sets all load to 0.
+    fn make_idle(&mut self);
+
+    /// Approximate memory in bytes of the parts whose number or length a peer chooses.
+    fn weight(&self) -> usize;
+
+    /// What stands for an object of a wrong type. No object of numbers becomes this.
+    fn odd() -> Self;
+}
+
+/// `message` itself if all its values are possible. Otherwise a copy without its impossible values, in `repaired`. One absurd number
+/// in a sum could not be corrected later, so such a value is left out and counted, and the rest of its record counts.
+///
+/// # Errors
+/// If a key is impossible.
+pub fn check<'m, M: Schema + Clone>(
+    message: &'m M,
+    repaired: &'m mut Option<Box<M>>,
+    rejected: &mut Rejected,
+) -> Result<&'m M, Implausible> {
+    if message.is_plausible() {
+        return Ok(message);
+    }
+    if !message.has_keys() {
+        return Err(Implausible);
+    }
+    let copy = repaired.insert(Box::new(message.clone()));
+    copy.repair(rejected);
+    Ok(copy)
+}
+
+/// Makes the structs from their fields. For example,
+///
+/// ```text
+/// TABLE: pub struct InflightBatchingStats: Iterations {
+///     /// Requests that gave up their blocks.
+///     @cpp num_paused_requests: i64 = "numPausedRequests" [Count sum load];
+/// }
+/// ```
+///
+/// becomes a struct with the member `pub num_paused_requests: Option<i64>`, which is read from `numPausedRequests` or
+/// `num_paused_requests` and written as `numPausedRequests`, and
+///
+/// ```text
+/// Field::new("InflightBatchingStats", "numPausedRequests", "num_paused_requests", When::Iterations).cpp().sum().load()
+/// ```
+///
+/// in [`Schema::FIELDS`]. In the brackets stands first the [`Kind`](kind::Kind) of the value: how it is read and which values are
+/// possible. The other words are methods of [`Field`]. A second key is another spelling. `@cpp` marks what the struct of the C++
+/// Executor has.
+macro_rules! schema {
+    ($TABLE:ident: $(
+        $(#[$about:meta])*
+        pub struct $Struct:ident: $when:ident { $(
+            $(#[$doc:meta])*
+            $(@$cpp:ident)? $member:ident: $type:ty = $key:literal $(| $also:literal)?
+                [$Kind:ident $($property:ident $(($value:expr))?)*];
+        )* }
+    )*) => {
+        /// The fields of each struct.
+        pub static $TABLE: &[&[crate::schema::Field]] = &[$(<$Struct as crate::schema::Schema>::FIELDS),*];
+        $(
+        $(#[$about])*
+        #[derive(Debug, Clone, Default, PartialEq, serde::Serialize)]
+        pub struct $Struct { $(
+            $(#[$doc])*
+            #[serde(rename = $key, skip_serializing_if = "Option::is_none")]
+            pub $member: Option<$type>,
+        )* }
+
+        const _: () = {
+            use crate::schema::kind::{self, Kind};
+            #[allow(unused_imports, reason = "not every table uses each property")]
+            use crate::schema::{Field, Moment::*, Ranks, Rejected, Schema, When::{self, *}};
+
+            #[allow(non_camel_case_types, reason = "the variants are the names of the members")]
+            enum Position { $($member),* }
+
+            impl Schema for $Struct {
+                const FIELDS: &'static [Field] = &[$(
+                    Field::new(stringify!($Struct), $key, stringify!($member), When::$when)
+                        $(.$cpp())? $(.$property($($value)?))*
+                ),*];
+
+                #[allow(unreachable_patterns, reason = "some keys are the same in both spellings")]
+                fn find(key: &str) -> Option<usize> {
+                    Some(match key {
+                        $($key | stringify!($member) $(| $also)? => Position::$member as usize,)*
+                        _ => return None,
+                    })
+                }
+
+                fn read<'de, A: serde::de::MapAccess<'de>>(&mut self, field: usize, object: &mut A) -> Result<(), A::Error> {
+                    $(if field == Position::$member as usize {
+                        self.$member = object.next_value_seed(crate::schema::Value::<kind::$Kind, $type>::default())?;
+                        return Ok(());
+                    })*
+                    Ok(())
+                }
+
+                fn is_plausible(&self) -> bool {
+                    true $(& <kind::$Kind as Kind<$type>>::is_possible(&self.$member))*
+                }
+
+                fn has_keys(&self) -> bool {
+                    true $(& (!<kind::$Kind as Kind<$type>>::IS_KEY || <kind::$Kind as Kind<$type>>::is_possible(&self.$member)))*
+                }
+
+                fn repair(&mut self, rejected: &mut Rejected) {
+                    $(if !<kind::$Kind as Kind<$type>>::IS_KEY {
+                        <kind::$Kind as Kind<$type>>::repair(&mut self.$member, $key, rejected);
+                    })*
+                }
+
+                fn add_rank(&mut self, rank: &Self) {
+                    $(match const { Self::FIELDS[Position::$member as usize].ranks } {
+                        Ranks::First => {}
+                        Ranks::Sum => <kind::$Kind as Kind<$type>>::add_known(&mut self.$member, &rank.$member),
+                        Ranks::All => <kind::$Kind as Kind<$type>>::add_all(&mut self.$member, &rank.$member),
+                    })*
+                }
+
+                fn make_idle(&mut self) {
+                    $(if const { Self::FIELDS[Position::$member as usize].is_load } {
+                        <kind::$Kind as Kind<$type>>::clear(&mut self.$member);
+                    })*
+                }
+
+                fn weight(&self) -> usize {
+                    0 $(+ <kind::$Kind as Kind<$type>>::weight(&self.$member))*
+                }
+
+                fn odd() -> Self {
+                    Self { $($member: <kind::$Kind as Kind<$type>>::odd()),* }
+                }
+            }
+
+            impl<'de> serde::Deserialize<'de> for $Struct {
+                fn deserialize<D: serde::Deserializer<'de>>(object: D) -> Result<Self, D::Error> {
+                    crate::schema::read_object(object)
+                }
+            }
+        };
+    )*
+    };
+}
+pub(crate) use schema;
+
+/// Reads an object. Unknown keys are skipped. If a key occurs twice, its last value counts.
+pub(crate) fn read_object<'de, D: Deserializer<'de>, S: Schema>(object: D) -> Result<S, D::Error> {
+    struct Object<S>(PhantomData<S>);
+    impl<'de, S: Schema> Visitor<'de> for Object<S> {
+        type Value = S;
+
+        fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+            formatter.write_str("an object of statistics")
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, mut object: A) -> Result<S, A::Error> {
+            let mut read = S::default();
+            while let Some(Key(field, _)) = object.next_key::<Key<S>>()? {
+                match field {
+                    Some(field) => read.read(field, &mut object)?,
+                    None => _ = object.next_value::<IgnoredAny>()?,
+                }
+            }
+            Ok(read)
+        }
+    }
+    object.deserialize_map(Object(PhantomData))
+}
+
+/// The index of a key's field.
+struct Key<S>(Option<usize>, PhantomData<S>);
+
+impl<'de, S: Schema> Deserialize<'de> for Key<S> {
+    fn deserialize<D: Deserializer<'de>>(key: D) -> Result<Self, D::Error> {
+        struct Name<S>(PhantomData<S>);
+        impl<S: Schema> Visitor<'_> for Name<S> {
+            type Value = Key<S>;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("a key")
+            }
+
+            fn visit_str<E>(self, key: &str) -> Result<Key<S>, E> {
+                Ok(Key(S::find(key), PhantomData))
+            }
+        }
+        key.deserialize_identifier(Name(PhantomData))
+    }
+}
+
+/// Reads a value of this kind.
+#[allow(unnameable_types, reason = "only the macro names it")]
+pub(crate) struct Value<K, T>(PhantomData<(K, T)>);
+
+impl<K, T> Default for Value<K, T> {
+    fn default() -> Self {
+        Self(PhantomData)
+    }
+}
+
+impl<'de, K: Kind<T>, T> DeserializeSeed<'de> for Value<K, T> {
+    type Value = Option<T>;
+
+    fn deserialize<D: Deserializer<'de>>(self, value: D) -> Result<Option<T>, D::Error> {
+        K::read(value)
+    }
+}
+
+#[cfg(test)]
+mod tests;

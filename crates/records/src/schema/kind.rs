@@ -1,0 +1,361 @@
+//! The kinds of values: how each is read, and which of its values no engine can have.
+
+use serde::de::{Deserialize, Deserializer};
+
+use super::{Rejected, Schema};
+use crate::bounded;
+use crate::lenient::{self, Number};
+use crate::perf_metrics::PerfMetricsEntry;
+use crate::request::RequestStats;
+use crate::rows::PoolRows;
+use crate::step_times::Steps;
+use crate::timestamp::{self, RecordTime};
+
+/// A kind of values of type `T`.
+pub trait Kind<T> {
+    /// The value cannot be left out.
+    const IS_KEY: bool = false;
+
+    /// Reads a value. Null becomes `None`, and a value of a wrong type one that is impossible.
+    ///
+    /// # Errors
+    /// If the JSON is invalid.
+    fn read<'de, D: Deserializer<'de>>(value: D) -> Result<Option<T>, D::Error>;
+
+    /// Whether the engine can have this value. An absent value is possible.
+    fn is_possible(_: &Option<T>) -> bool {
+        true
+    }
+
+    /// Removes an impossible value.
+    fn repair(value: &mut Option<T>, key: &'static str, rejected: &mut Rejected) {
+        if !Self::is_possible(value) {
+            *value = None;
+            rejected.value(key);
+        }
+    }
+
+    /// What the value is in an object of a wrong type. It differs from a value of a wrong type.
+    fn odd() -> Option<T> {
+        None
+    }
+
+    /// Adds the value of another rank. The sum becomes known with the first value.
+    fn add_known(_: &mut Option<T>, _: &Option<T>) {}
+
+    /// Adds the value of another rank. The sum is unknown if one value is.
+    fn add_all(_: &mut Option<T>, _: &Option<T>) {}
+
+    /// Sets a known value to 0.
+    fn clear(_: &mut Option<T>) {}
+
+    /// Bytes on the heap.
+    fn weight(_: &Option<T>) -> usize {
+        0
+    }
+}
+
+/// Declares kinds of numbers: the type, the test of a number (0 is possible), and what the number is in an object of a wrong type.
+macro_rules! numbers {
+    ($($(#[$about:meta])* $Name:ident: $type:ty, $read:path, $odd:expr, $key:literal, |$number:ident| $test:expr;)*) => { $(
+        $(#[$about])*
+        #[derive(Debug)]
+        pub struct $Name;
+
+        impl Kind<$type> for $Name {
+            const IS_KEY: bool = $key;
+
+            fn read<'de, D: Deserializer<'de>>(value: D) -> Result<Option<$type>, D::Error> {
+                $read(value)
+            }
+
+            #[inline]
+            fn is_possible(value: &Option<$type>) -> bool {
+                let $number = value.unwrap_or_default();
+                $test
+            }
+
+            fn odd() -> Option<$type> {
+                Some($odd)
+            }
+
+            #[inline]
+            fn add_known(total: &mut Option<$type>, more: &Option<$type>) {
+                if let Some(more) = *more {
+                    *total = Some(total.map_or(more, |total| Number::plus(total, more)));
+                }
+            }
+
+            #[inline]
+            fn add_all(total: &mut Option<$type>, more: &Option<$type>) {
+                *total = total.zip(*more).map(|(total, more)| Number::plus(total, more));
+            }
+
+            #[inline]
+            fn clear(value: &mut Option<$type>) {
+                *value = value.map(|_| <$type>::default());
+            }
+        }
+    )* };
+}
+
+const ODD: i64 = i64::MIN + 1;
+const ODD_U64: u64 = u64::MAX - 1;
+const ODD_F64: f64 = -f64::MAX;
+
+numbers! {
+    /// A number of requests, tokens, blocks or iterations. 2^40 iterations take 30 years at 1000 per second.
+    Count: i64, lenient::number, ODD, false, |number| number.cast_unsigned() >> 40 == 0;
+    /// Like [`Count`], for numbers that are never negative in TensorRT-LLM's struct.
+    UnsignedCount: u64, lenient::number, ODD_U64, false, |number| number >> 40 == 0;
+    /// A count since the engine's start. The C++ Executor narrows it to 32 bits, so it can be negative.
+    Cumulative: i64, lenient::number, ODD, false, |number| (-(1 << 31)..=1 << 53).contains(&number);
+    /// Tokens of one block. Blocks of a million tokens would share nothing.
+    BlockTokens: i64, lenient::number, ODD, false, |number| number.cast_unsigned() >> 20 == 0;
+    /// At most 1 EiB.
+    Bytes: i64, lenient::number, ODD, false, |number| number.cast_unsigned() >> 60 == 0;
+    /// Bytes in a struct where they are never negative.
+    UnsignedBytes: u64, lenient::number, ODD_U64, false, |number| number >> 60 == 0;
+    /// Bytes of a block, summed over the pools of a group. TensorRT-LLM sends a list. Even large blocks have only some MiB.
+    BlockBytes: i64, bounded::sum, ODD, false, |number| number.cast_unsigned() >> 40 == 0;
+    /// A duration. A clock that was set back may make it negative; it is accepted here and not observed later.
+    Milliseconds: f64, lenient::number, ODD_F64, false, |number| is_a_time(number);
+    /// A time on the engine's steady clock, or in ISO 8601 as in older documentation.
+    Seconds: f64, lenient::seconds, ODD_F64, false, |number| is_a_time(number);
+    /// A mean of numbers.
+    Mean: f64, lenient::number, ODD_F64, false, |number| is_a_time(number);
+    /// A part of a whole, 0..1. A little above 1 is a rounded 1.
+    Share: f64, lenient::number, ODD_F64, false, |number| (0.0..=1.000_01).contains(&number);
+    /// The number of an iteration or record.
+    Sequence: u64, lenient::number, ODD_U64, true, |number| number >> 40 == 0;
+    Rank: i64, lenient::number, ODD, true, |number| number.cast_unsigned() >> 40 == 0;
+    /// The id of a request: any number but the highest, which stands for an id of a wrong type.
+    RowId: u64, lenient::number, u64::MAX, true, |number| number != u64::MAX;
+}
+
+/// 1e12 seconds are 30,000 years. NaN is no time.
+fn is_a_time(number: f64) -> bool {
+    number.abs() <= 1e12
+}
+
+/// Declares kinds whose values are only read.
+macro_rules! plain {
+    ($($(#[$about:meta])* $Name:ident: $type:ty, $read:path $(, |$value:ident| $weight:expr)?;)*) => { $(
+        $(#[$about])*
+        #[derive(Debug)]
+        pub struct $Name;
+
+        impl Kind<$type> for $Name {
+            fn read<'de, D: Deserializer<'de>>(value: D) -> Result<Option<$type>, D::Error> {
+                $read(value)
+            }
+
+            $(fn weight($value: &Option<$type>) -> usize {
+                $weight
+            })?
+        }
+    )* };
+}
+
+plain! {
+    /// A wall-clock time. A text that is no time counts as absent, e.g. the `""` of the PyTorch engine.
+    WallClock: RecordTime, timestamp::timestamp;
+    /// An id of a request that is only matched. A value of a wrong type counts as absent.
+    Id: u64, lenient::id;
+    /// Whether the key has a value. The value is an id, which is not kept.
+    Presence: bool, lenient::presence;
+    /// The names of cache levels, GPU first.
+    LevelNames: Vec<String>, bounded::level_names,
+        |names| names.iter().flatten().map(|name| size_of::<String>() + name.capacity()).sum();
+}
+
+/// A name of a fixed set, or a boolean. Another value counts as absent.
+#[derive(Debug)]
+pub struct Name;
+
+impl<T: for<'de> Deserialize<'de>> Kind<T> for Name {
+    fn read<'de, D: Deserializer<'de>>(value: D) -> Result<Option<T>, D::Error> {
+        lenient::name(value)
+    }
+}
+
+/// A struct of the schema.
+#[derive(Debug)]
+pub struct Part;
+
+impl<T: Schema + PartialEq + for<'de> Deserialize<'de>> Kind<T> for Part {
+    fn read<'de, D: Deserializer<'de>>(value: D) -> Result<Option<T>, D::Error> {
+        lenient::object(value, || Some(T::odd()))
+    }
+
+    fn is_possible(part: &Option<T>) -> bool {
+        part.as_ref().is_none_or(T::is_plausible)
+    }
+
+    fn repair(part: &mut Option<T>, key: &'static str, rejected: &mut Rejected) {
+        match part {
+            Some(odd) if *odd == T::odd() => {
+                *part = None;
+                rejected.value(key);
+            }
+            Some(part) => part.repair(rejected),
+            None => {}
+        }
+    }
+
+    fn weight(part: &Option<T>) -> usize {
+        part.as_ref().map_or(0, T::weight)
+    }
+}
+
+/// A struct whose presence tells what the message is. A value of a wrong type counts as absent.
+#[derive(Debug)]
+pub struct Telling;
+
+impl<T: Schema + PartialEq + for<'de> Deserialize<'de>> Kind<T> for Telling {
+    fn read<'de, D: Deserializer<'de>>(value: D) -> Result<Option<T>, D::Error> {
+        lenient::object(value, || None)
+    }
+
+    fn is_possible(part: &Option<T>) -> bool {
+        Part::is_possible(part)
+    }
+
+    fn repair(part: &mut Option<T>, key: &'static str, rejected: &mut Rejected) {
+        Part::repair(part, key, rejected);
+    }
+
+    fn weight(part: &Option<T>) -> usize {
+        Part::weight(part)
+    }
+}
+
+/// The entry of one server in the entry of an orchestrator. The entries nested in it are dropped.
+#[derive(Debug)]
+pub struct Half;
+
+impl Kind<Box<PerfMetricsEntry>> for Half {
+    fn read<'de, D: Deserializer<'de>>(value: D) -> Result<Option<Box<PerfMetricsEntry>>, D::Error> {
+        crate::perf_metrics::half(value)
+    }
+
+    fn is_possible(half: &Option<Box<PerfMetricsEntry>>) -> bool {
+        half.as_ref().is_none_or(|half| half.is_plausible())
+    }
+
+    fn repair(half: &mut Option<Box<PerfMetricsEntry>>, key: &'static str, rejected: &mut Rejected) {
+        let mut part = half.take().map(|half| *half);
+        Part::repair(&mut part, key, rejected);
+        *half = part.map(Box::new);
+    }
+
+    fn weight(half: &Option<Box<PerfMetricsEntry>>) -> usize {
+        half.as_ref().map_or(0, |half| size_of::<PerfMetricsEntry>() + half.weight())
+    }
+}
+
+/// Structs of the schema by id, e.g. one for each pool.
+#[derive(Debug)]
+pub struct Rows;
+
+impl<R: Schema + PartialEq + for<'de> Deserialize<'de>> Kind<PoolRows<R>> for Rows {
+    fn read<'de, D: Deserializer<'de>>(value: D) -> Result<Option<PoolRows<R>>, D::Error> {
+        lenient::object(value, || Some(PoolRows::from_row(R::odd())))
+    }
+
+    fn is_possible(rows: &Option<PoolRows<R>>) -> bool {
+        rows.iter().flat_map(PoolRows::values).all(R::is_plausible)
+    }
+
+    /// A row that is not an object is counted under the key of the view.
+    fn repair(rows: &mut Option<PoolRows<R>>, key: &'static str, rejected: &mut Rejected) {
+        let Some(rows) = rows else { return };
+        rows.retain(|row| {
+            let mut repaired = Some(std::mem::take(row));
+            Part::repair(&mut repaired, key, rejected);
+            repaired.map(|repaired| *row = repaired).is_some()
+        });
+    }
+
+    fn weight(rows: &Option<PoolRows<R>>) -> usize {
+        rows.as_ref().map_or(0, |rows| rows.weight() + rows.values().map(R::weight).sum::<usize>())
+    }
+}
+
+/// The requests of a record. A row with an impossible id is refused, because it would belong to another request.
+#[derive(Debug)]
+pub struct Requests;
+
+impl Kind<Vec<RequestStats>> for Requests {
+    fn read<'de, D: Deserializer<'de>>(value: D) -> Result<Option<Vec<RequestStats>>, D::Error> {
+        bounded::requests(value)
+    }
+
+    fn is_possible(requests: &Option<Vec<RequestStats>>) -> bool {
+        requests.iter().flatten().all(RequestStats::is_plausible)
+    }
+
+    fn repair(requests: &mut Option<Vec<RequestStats>>, _: &'static str, rejected: &mut Rejected) {
+        let Some(requests) = requests else { return };
+        requests.retain_mut(|request| {
+            let has_keys = request.has_keys();
+            if has_keys {
+                request.repair(rejected);
+            } else {
+                rejected.rows += 1;
+            }
+            has_keys
+        });
+    }
+
+    fn weight(requests: &Option<Vec<RequestStats>>) -> usize {
+        requests.as_ref().map_or(0, Vec::capacity) * size_of::<RequestStats>()
+    }
+}
+
+/// A number for each cache level, GPU first. Without one of them the list is removed, because only the position tells the level.
+#[derive(Debug)]
+pub struct Levels;
+
+impl Kind<Vec<i64>> for Levels {
+    fn read<'de, D: Deserializer<'de>>(value: D) -> Result<Option<Vec<i64>>, D::Error> {
+        bounded::levels(value)
+    }
+
+    fn is_possible(levels: &Option<Vec<i64>>) -> bool {
+        levels.iter().flatten().all(|count| Count::is_possible(&Some(*count)))
+    }
+
+    fn weight(levels: &Option<Vec<i64>>) -> usize {
+        levels.as_ref().map_or(0, Vec::capacity) * size_of::<i64>()
+    }
+}
+
+/// The steps of one phase of a request. Without one of the times, a time between two tokens would be the time between three, so all
+/// are removed.
+#[derive(Debug)]
+pub struct StepList;
+
+impl Kind<Steps> for StepList {
+    fn read<'de, D: Deserializer<'de>>(value: D) -> Result<Option<Steps>, D::Error> {
+        Steps::deserialize(value).map(Some)
+    }
+
+    fn odd() -> Option<Steps> {
+        Some(Steps::odd())
+    }
+
+    fn is_possible(steps: &Option<Steps>) -> bool {
+        steps.as_ref().is_none_or(Steps::is_plausible)
+    }
+
+    fn repair(steps: &mut Option<Steps>, _: &'static str, rejected: &mut Rejected) {
+        if let Some(steps) = steps {
+            steps.repair(rejected);
+        }
+    }
+
+    fn weight(steps: &Option<Steps>) -> usize {
+        steps.as_ref().map_or(0, |steps| steps.token_times.capacity() * size_of::<f64>())
+    }
+}
