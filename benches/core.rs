@@ -14,10 +14,11 @@ use trtllm_engines::{EngineSnapshot, State};
 use trtllm_intake::{Intake, Moment};
 use trtllm_page::exposition::negotiate::Format;
 use trtllm_page::exposition::render;
+use trtllm_page::metrics::catalog::Group;
 use trtllm_page::metrics::compat::CompatSets;
 use trtllm_page::metrics::own::HttpMetrics;
 use trtllm_page::metrics::page::{Page, Value};
-use trtllm_page::metrics::page_builder::{PageBuilder, Section, Selection};
+use trtllm_page::metrics::page_builder::{PageBuilder, Selection};
 use trtllm_recording::recorder::{Recorder, RecorderConfig};
 use trtllm_records::IterationStats;
 use trtllm_records::Message;
@@ -434,7 +435,7 @@ fn own_metrics(engine: &ObservedEngine) {
     for engines in [1, 8] {
         let (state, http) = (state(engine, engines), HttpMetrics::new());
         let builder = PageBuilder::new(CompatSets::default());
-        let own = || builder.section(Section::Exporter, &state, &http, Selection::All);
+        let own = || builder.page(&state, &http, Selection::of(&[Group::Exporter]));
         let series = own().samples().iter().map(series).sum();
         time(&format!("own metrics with {engines} sources"), series, || drop(black_box(own())));
     }

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use prometheus_client::encoding::prometheus_protobuf::prometheus_data_model as proto;
 use prost::Message as _;
 use trtllm_page::exposition::negotiate::Format;
-use trtllm_page::exposition::{end, render};
+use trtllm_page::exposition::render;
 use trtllm_page::metrics::catalog::MetricKind;
 use trtllm_page::metrics::page::{Page, Value};
 
@@ -48,7 +48,6 @@ pub struct ParsedPage {
 pub fn check(page: &Page, format: Format) {
     let mut bytes = Vec::new();
     render(page, format, &mut bytes);
-    bytes.extend_from_slice(end(format).as_bytes());
     let mut wanted = ParsedPage::from(page);
     let found = match format {
         Format::Protobuf => protobuf(&bytes),

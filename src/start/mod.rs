@@ -213,7 +213,6 @@ async fn start(
     let sockets = IngestSockets { admission, activated };
     let recorder = start_recorder(cli, &state)?;
     let mut drivers = Drivers::start(cli, engines, (sockets, recorder.clone()), &state, &heartbeats);
-    tokio::spawn(Arc::clone(&state).keep_fresh(stop.clone()));
     tokio::spawn(Arc::clone(&state).keep_judging(stop.clone()));
     tokio::spawn(Arc::clone(&state).keep_capacities(stop.clone()));
     let pages = pages(cli, &state, web, listeners, &heartbeats, max_connections);

@@ -127,7 +127,6 @@ impl State {
                 slot.offer_inventory(&inventory);
             }
         }
-        self.changes.engine();
     }
 
     fn judge_host(&self, inventory: &GpuInventory, at: f64) {

@@ -1,4 +1,4 @@
-//! The published data: an immutable snapshot per engine and one of all GPUs. Writers replace snapshots; readers never wait.
+//! The published data: an immutable snapshot per engine and one of all GPUs. Writers replace snapshots.
 
 mod capacity;
 mod engine;
@@ -8,14 +8,13 @@ mod source;
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 
 use trtllm_records::gpu::GpuInventory;
 use trtllm_records::{EngineName, RecorderCounts, RefusedPublishers};
-use trtllm_service::shutdown::Shutdown;
 
 pub use engine::EngineSnapshot;
 pub use judging::EngineJudgement;
@@ -25,7 +24,7 @@ pub use source::{SourceMetrics, SourceStatus, StartPhase};
 pub use trtllm_records::RECENT_RECORDS;
 
 use judging::HostJudgement;
-use slot::SlotChanges;
+use slot::EngineCounts;
 
 /// All engines, in the order of the page, and all GPUs.
 #[derive(Debug)]
@@ -34,7 +33,7 @@ pub struct State {
     engines: ArcSwap<Vec<Arc<EngineSlot>>>,
     gpus: ArcSwap<GpuInventory>,
     host: HostJudgement,
-    changes: Arc<SlotChanges>,
+    counts: Arc<EngineCounts>,
     pub refused_publishers: RefusedPublishers,
     /// Unset without a recorder.
     pub recorder: OnceLock<RecorderCounts>,
@@ -51,7 +50,7 @@ impl State {
             engines: ArcSwap::default(),
             gpus: ArcSwap::from_pointee(GpuInventory::default()),
             host: HostJudgement::default(),
-            changes: Arc::default(),
+            counts: Arc::default(),
             refused_publishers: RefusedPublishers::default(),
             recorder: OnceLock::new(),
             config_reload: Mutex::default(),
@@ -65,7 +64,7 @@ impl State {
 
     /// Adds an engine of the source at `index`.
     pub fn add(&self, index: &SourceIndex, name: EngineName) -> Arc<EngineSlot> {
-        let slot = Arc::new(EngineSlot::new(index.clone(), name, Arc::clone(&self.changes)));
+        let slot = Arc::new(EngineSlot::new(index.clone(), name, Arc::clone(&self.counts)));
         self.change_engines(|engines| {
             let behind = engines.partition_point(|other| other.order() <= slot.order());
             engines.insert(behind, Arc::clone(&slot));
@@ -95,8 +94,7 @@ impl State {
             change(&mut engines);
             engines
         });
-        self.changes.present.store(self.engines.load().len(), Ordering::Relaxed);
-        self.changes.engine();
+        self.counts.present.store(self.engines.load().len(), Ordering::Relaxed);
     }
 
     /// The engines in page order, with their current states. The list stays the same until an engine joins or leaves.
@@ -104,25 +102,6 @@ impl State {
     pub fn slots(&self) -> Arc<Vec<Arc<EngineSlot>>> {
         self.judge_ages(tokio::time::Instant::now().into_std());
         self.engines.load_full()
-    }
-
-    /// Grows with every change. Two equal generations have equal data.
-    #[must_use]
-    pub fn generation(&self) -> u64 {
-        self.judge_ages(tokio::time::Instant::now().into_std());
-        self.changes.all.load(Ordering::Acquire)
-    }
-
-    /// Grows with every change of an engine. Engines that are read after this number are at least as new.
-    #[must_use]
-    pub fn engine_changes(&self) -> u64 {
-        self.changes.engines.load(Ordering::Acquire)
-    }
-
-    /// Like [`State::engine_changes`], for the GPUs.
-    #[must_use]
-    pub fn gpu_changes(&self) -> u64 {
-        self.changes.gpus.load(Ordering::Acquire)
     }
 
     /// Updates the state of each engine to `now`. Readers call this, so that a driver that has died or hangs cannot keep old
@@ -135,18 +114,6 @@ impl State {
 
     pub fn publish_gpus(&self, inventory: GpuInventory) {
         self.gpus.store(Arc::new(inventory));
-        self.changes.gpu();
-    }
-
-    /// Invalidates cached pages once a second, even if nothing is polled: the metrics of the process change too.
-    pub async fn keep_fresh(self: Arc<Self>, mut shutdown: Shutdown) {
-        let mut ticks = tokio::time::interval(Duration::from_secs(1));
-        loop {
-            tokio::select! {
-                _ = ticks.tick() => self.changes.other(),
-                () = shutdown.wait() => return,
-            };
-        }
     }
 
     /// All engines as they are now.
@@ -163,6 +130,8 @@ impl State {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use trtllm_fold::{EngineState, Health};
 
@@ -176,9 +145,6 @@ mod tests {
         health.record(long_ago, trtllm_fold::Outstanding::Yes, true);
         let busy = EngineSnapshot { state: EngineState::Busy, health: Some(health), ..EngineSnapshot::starting() };
         state.slots()[0].publish(busy);
-        let before = state.engine_changes();
-        let _ = state.generation();
-        assert!(state.engine_changes() > before, "pages are rendered again");
         assert_eq!(state.engines().next().unwrap().1.state, EngineState::Unreachable);
     }
 }

@@ -27,12 +27,9 @@ const RECORDS_OF_ALL: usize = 16 * RECENT_RECORDS;
 /// costs of the engine.
 const MOST_FOLD_READERS: usize = 4;
 
-/// Counts changes, so that readers notice them.
+/// Numbers of engines.
 #[derive(Debug, Default)]
-pub(super) struct SlotChanges {
-    pub(super) all: AtomicU64,
-    pub(super) engines: AtomicU64,
-    pub(super) gpus: AtomicU64,
+pub(super) struct EngineCounts {
     /// Number of engines that were ever added.
     joined: AtomicU64,
     /// Number of engines now.
@@ -88,33 +85,17 @@ pub struct EngineSlot {
     /// The last records as received, oldest first. Scrapes do not read them.
     recent: Mutex<VecDeque<KeptRecord>>,
     pub(super) judged: Mutex<EngineJudgement>,
-    changes: Arc<SlotChanges>,
+    counts: Arc<EngineCounts>,
     /// Readers that need more than the snapshot. The owner of the fold makes one copy for each reader when it publishes
     /// the next time, so nothing is copied while nobody asks.
     fold_readers: Mutex<Vec<Sender<Box<ObservedEngine>>>>,
 }
 
-impl SlotChanges {
-    pub(super) fn engine(&self) {
-        self.engines.fetch_add(1, Ordering::Release);
-        self.other();
-    }
-
-    pub(super) fn gpu(&self) {
-        self.gpus.fetch_add(1, Ordering::Release);
-        self.other();
-    }
-
-    pub(super) fn other(&self) {
-        self.all.fetch_add(1, Ordering::Release);
-    }
-}
-
 impl EngineSlot {
-    pub(super) fn new(index: SourceIndex, name: EngineName, changes: Arc<SlotChanges>) -> Self {
+    pub(super) fn new(index: SourceIndex, name: EngineName, counts: Arc<EngineCounts>) -> Self {
         Self {
             name,
-            id: changes.joined.fetch_add(1, Ordering::Relaxed),
+            id: counts.joined.fetch_add(1, Ordering::Relaxed),
             index,
             origin: OnceLock::new(),
             gpu_hour_cost: OnceLock::new(),
@@ -124,7 +105,7 @@ impl EngineSlot {
             previous: Mutex::default(),
             recent: Mutex::default(),
             judged: Mutex::default(),
-            changes,
+            counts,
             fold_readers: Mutex::default(),
         }
     }
@@ -155,7 +136,6 @@ impl EngineSlot {
             write(snapshot);
         }
         *previous = Some(self.snapshot.swap(next));
-        self.changes.engine();
     }
 
     /// Asks for a copy of the fold. It arrives when the engine is published next. Fails at once if too many readers wait.
@@ -216,10 +196,7 @@ impl EngineSlot {
     }
 
     pub fn publish_gpus(&self, gpus: Option<EngineGpus>) {
-        if self.gpus.load().as_deref() != gpus.as_ref() {
-            self.gpus.store(gpus.map(Arc::new));
-            self.changes.engine();
-        }
+        self.gpus.store(gpus.map(Arc::new));
     }
 
     /// Takes the GPUs with which the engine was last judged. `None` until the engine is judged again.
@@ -234,7 +211,7 @@ impl EngineSlot {
 
     /// Keeps the last of these records for the API, without the parts that are large or unbounded.
     pub fn keep_records(&self, records: Vec<(Box<IterationStats>, Option<TimedBatch>)>) {
-        let most = RECENT_RECORDS.min(RECORDS_OF_ALL / self.changes.present.load(Ordering::Relaxed).max(1)).max(1);
+        let most = RECENT_RECORDS.min(RECORDS_OF_ALL / self.counts.present.load(Ordering::Relaxed).max(1)).max(1);
         let old = records.len().saturating_sub(most);
         let kept: Vec<KeptRecord> = records
             .into_iter()

@@ -12,7 +12,6 @@ use crate::views;
 use crate::views::api::{self, InvalidQuery};
 use crate::views::page::HtmlPage;
 use trtllm_engines::State;
-use trtllm_page::exposition::cache::Form;
 use trtllm_page::exposition::negotiate::{self, Encoding};
 use trtllm_page::metrics::catalog::Group;
 use trtllm_page::metrics::page_builder::Selection;
@@ -101,7 +100,7 @@ fn json_text(text: String) -> Response {
 fn scrape(pages: &Pages, selection: Selection, request: &HeaderMap) -> Response {
     let offer = negotiate::format(list(request, header::ACCEPT).as_deref());
     let encoding = negotiate::encoding(list(request, header::ACCEPT_ENCODING).as_deref());
-    let mut response = Response::new(pages.scrape(Form { selection, format: offer.format, encoding }).into());
+    let mut response = Response::new(pages.scrape(selection, offer.format, encoding).into());
     let headers = response.headers_mut();
     headers.reserve(4);
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(offer.content_type));

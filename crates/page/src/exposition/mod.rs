@@ -1,6 +1,5 @@
 //! Renders a [`Page`] to bytes, in the formats that readers ask for. Knows formats, not the meaning of a metric.
 
-pub mod cache;
 pub(crate) mod compress;
 pub mod negotiate;
 #[cfg(test)]
@@ -16,20 +15,11 @@ use text::Dialect;
 /// The label of an exemplar. With an id of at most 20 digits it stays below the 128 characters that OpenMetrics allows.
 const EXEMPLAR_LABEL: &str = "request_id";
 
-/// Appends the families of the page to `out`. Parts of a page may be rendered one after the other; [`end`] comes last.
+/// Appends the page to `out`.
 pub fn render(page: &Page, format: Format, out: &mut Vec<u8>) {
     match format {
         Format::Text => text::render(page, Dialect::Prometheus, out),
         Format::OpenMetrics => text::render(page, Dialect::OpenMetrics, out),
         Format::Protobuf => protobuf::render(page, out),
-    }
-}
-
-/// The last bytes of a complete page.
-#[must_use]
-pub const fn end(format: Format) -> &'static str {
-    match format {
-        Format::OpenMetrics => text::END,
-        Format::Text | Format::Protobuf => "",
     }
 }

@@ -11,9 +11,6 @@ use trtllm_fold::histogram::Exemplar;
 
 use super::EXEMPLAR_LABEL;
 
-/// The last line of an OpenMetrics page.
-pub const END: &str = "# EOF\n";
-
 /// The two formats. They differ in types, family names, units, exemplars and the spelling of numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Dialect {
@@ -22,7 +19,7 @@ pub enum Dialect {
     OpenMetrics,
 }
 
-/// Appends the families of the page to `out`. The caller adds [`END`], because a page may be written in several parts.
+/// Appends the page to `out`.
 pub fn render(page: &Page, dialect: Dialect, out: &mut Vec<u8>) {
     let mut writer = TextWriter { dialect, out, digits: itoa::Buffer::new() };
     for (metric, samples) in page.families() {
@@ -30,6 +27,9 @@ pub fn render(page: &Page, dialect: Dialect, out: &mut Vec<u8>) {
         for sample in samples {
             writer.sample(metric.name, sample);
         }
+    }
+    if dialect == Dialect::OpenMetrics {
+        out.extend_from_slice(b"# EOF\n");
     }
 }
 

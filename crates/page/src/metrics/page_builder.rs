@@ -32,7 +32,7 @@ struct AllSeries {
     of: Vec<Arc<EngineSeries>>,
 }
 
-/// The families of a page. There are few selections, so rendered pages can be cached for each of them.
+/// The families of a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Selection {
     All,
@@ -42,19 +42,6 @@ pub enum Selection {
     Groups(u8),
     /// What the endpoint picker of a Kubernetes gateway reads: five series, under Triton's and under trtllm-serve's names.
     Gateway,
-}
-
-/// A part of the page that changes independently of the others, in page order.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Section {
-    Engines,
-    Gpus,
-    /// Different at every scrape.
-    Exporter,
-}
-
-impl Section {
-    pub const ALL: [Self; 3] = [Self::Engines, Self::Gpus, Self::Exporter];
 }
 
 impl Selection {
@@ -83,30 +70,17 @@ impl PageBuilder {
         Self { series: ArcSwap::default(), compat, host: host.trim().to_owned(), gpu_labels: Mutex::default() }
     }
 
-    /// The page of the current `state`, with all sections.
+    /// The page of the current `state`.
     #[must_use]
     pub fn page(&self, state: &State, http: &HttpMetrics, selection: Selection) -> Page {
-        self.sections(&Section::ALL, state, http, selection)
-    }
-
-    /// One section of the page of the current `state`. Sections are in catalog order.
-    #[must_use]
-    pub fn section(&self, section: Section, state: &State, http: &HttpMetrics, selection: Selection) -> Page {
-        self.sections(&[section], state, http, selection)
-    }
-
-    fn sections(&self, sections: &[Section], state: &State, http: &HttpMetrics, selection: Selection) -> Page {
         let mut page = if selection == Selection::Gateway { Page::for_gateway() } else { Page::default() };
-        for section in sections {
-            match section {
-                Section::Engines => self.engines(state, selection, &mut page),
-                Section::Gpus if selection.contains(Group::Gpu) || selection.contains(Group::Compat) => {
-                    self.gpus(state, &mut page);
-                }
-                // Reads /proc, so it is skipped if it is not selected.
-                Section::Exporter if selection.contains(Group::Exporter) => self.own(state, http, &mut page),
-                Section::Gpus | Section::Exporter => {}
-            }
+        self.engines(state, selection, &mut page);
+        if selection.contains(Group::Gpu) || selection.contains(Group::Compat) {
+            self.gpus(state, &mut page);
+        }
+        // Reads /proc, so it is skipped if it is not selected.
+        if selection.contains(Group::Exporter) {
+            self.own(state, http, &mut page);
         }
         if selection != Selection::Gateway {
             page.retain(|group| selection.contains(group));

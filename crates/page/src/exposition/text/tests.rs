@@ -56,9 +56,9 @@ fn le_comes_last_and_buckets_are_cumulative() {
 }
 
 #[test]
-fn an_empty_page_has_no_bytes() {
+fn an_empty_page_has_only_the_end_that_openmetrics_wants() {
     assert_eq!(text(&Page::default(), Dialect::Prometheus), "");
-    assert_eq!(text(&Page::default(), Dialect::OpenMetrics), "");
+    assert_eq!(text(&Page::default(), Dialect::OpenMetrics), "# EOF\n");
 }
 
 #[test]

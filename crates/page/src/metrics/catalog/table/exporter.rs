@@ -75,7 +75,7 @@ families! {
         .by("reason", &HttpRefusal::NAMES)
         .help("Refused HTTP requests and connections, by reason.").origin("the HTTP server");
     ScrapeDuration = EXPORTER.histogram("trtllm_exporter_scrape_duration_seconds").unit("seconds")
-        .help("Duration of answering one scrape in seconds; the first scrape after new data renders the page.")
+        .help("Duration of rendering and compressing the page of one scrape in seconds.")
         .origin("the HTTP server");
 
     // Tasks and logs.
