@@ -11,7 +11,7 @@ use tokio::runtime::Runtime;
 use trtllm_records::Message;
 use trtllm_records::{RefusedPublishers, RejectReason};
 use trtllm_service::unix_socket::Activated;
-use trtllm_sources::socket::{Admission, Ingest};
+use trtllm_sources::socket::{Admission, Ingest, Publishers};
 use trtllm_sources::trtllm_json::{PublisherLine, parse_line};
 use trtllm_sources::{Batch, Source};
 
@@ -46,7 +46,9 @@ impl Socket {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("s");
         let everybody = Admission { uids: Vec::new(), limit: 1, refused: RefusedPublishers::default() };
-        let source = Source::Socket(runtime.block_on(Ingest::bind(&path, &Activated::default(), everybody)).unwrap());
+        let (activated, publishers) = (Activated::default(), Publishers::new(everybody));
+        let ingest = Ingest::bind(&path, &activated, &publishers);
+        let source = Source::Socket(runtime.block_on(ingest).unwrap());
         Self { runtime, source, path, _folder: folder }
     }
 }

@@ -35,16 +35,15 @@ use trtllm_service::process::{self, Trimming};
 use trtllm_service::shutdown::{self, GpuRequest, GpuSignals, Shutdown};
 use trtllm_service::small_file;
 use trtllm_service::supervise::Heartbeats;
-use trtllm_sources::socket::Admission;
+use trtllm_sources::socket::{Admission, Publishers};
 
 use drivers::Drivers;
 use opening::IngestSockets;
 
 pub use prepare::{Prepared, StartError, prepare};
 
-/// Limits of the publishers of one ingest socket, and of all: enough for 64 engines while new processes replace theirs.
-const MAX_PUBLISHERS: usize = 128;
-const ALL_PUBLISHERS: usize = 256;
+/// Limit of the publishers of all ingest sockets: enough for 64 engines while new processes replace theirs.
+const MAX_PUBLISHERS: usize = 256;
 /// Interval between checks of the memory and of the heartbeats of the tasks.
 const WATCH: Duration = Duration::from_secs(1);
 /// Interval between these checks while the memory of the process grows.
@@ -203,14 +202,15 @@ async fn start(
     // The metrics server, the health server, the ingest sockets and everything else get a quarter of the descriptors each.
     let quarter = process::raise_descriptor_limit() / 4;
     let max_connections = quarter.clamp(4, MAX_CONNECTIONS);
-    let max_publishers = (quarter.min(ALL_PUBLISHERS) / engines.len()).clamp(2, MAX_PUBLISHERS);
+    // A few more connections wait for a place.
+    let max_publishers = (quarter - quarter / 8).clamp(2, MAX_PUBLISHERS);
     let (state, heartbeats) = (Arc::new(State::new(Vec::new())), Arc::default());
     if cli.config_file.is_some() {
         *state.config_reload.lock() = Some(true);
     }
     let refused = state.refused_publishers.clone();
     let admission = Admission { uids: cli.allow_uid.clone(), limit: max_publishers, refused };
-    let sockets = IngestSockets { admission, activated };
+    let sockets = IngestSockets { publishers: Publishers::new(admission), activated };
     let recorder = start_recorder(cli, &state)?;
     let mut drivers = Drivers::start(cli, engines, (sockets, recorder.clone()), &state, &heartbeats);
     tokio::spawn(Arc::clone(&state).keep_judging(stop.clone()));

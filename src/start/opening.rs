@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::config::SourceSpec;
@@ -16,7 +17,7 @@ use trtllm_sources::replay::Replay;
 use trtllm_sources::simulated::Simulated;
 #[cfg(feature = "executor")]
 use trtllm_sources::simulated::is_in_process;
-use trtllm_sources::socket::{Admission, Ingest, IngestListener, Naming};
+use trtllm_sources::socket::{Ingest, IngestListener, Naming, Publishers};
 use trtllm_sources::trtllm_serve::TrtllmServe;
 use trtllm_sources::{OpenError, Source};
 
@@ -29,7 +30,7 @@ pub(super) type Leaving = Vec<Shutdown>;
 /// What all ingest sockets share.
 #[derive(Clone)]
 pub(super) struct IngestSockets {
-    pub(super) admission: Admission,
+    pub(super) publishers: Arc<Publishers>,
     pub(super) activated: Activated,
 }
 
@@ -53,7 +54,7 @@ pub(super) async fn listen(
     leaving: Leaving,
 ) -> Result<IngestListener, OpenError> {
     left(leaving).await;
-    IngestListener::bind(&path, &sockets.activated, sockets.admission, naming).await
+    IngestListener::bind(&path, &sockets.activated, &sockets.publishers, naming).await
 }
 
 /// Opens the source of one engine, after the sources in `leaving` have closed.
@@ -62,7 +63,7 @@ pub(super) fn open(source: SourceSpec, sockets: IngestSockets, leaving: Leaving)
         left(leaving).await;
         Ok(Feed::Source(match source {
             SourceSpec::Socket(path) => {
-                Source::Socket(Ingest::bind(&path, &sockets.activated, sockets.admission).await?)
+                Source::Socket(Ingest::bind(&path, &sockets.activated, &sockets.publishers).await?)
             }
             SourceSpec::TrtllmServe { access, extras } => {
                 Source::TrtllmServe(Box::new(TrtllmServe::open(access, extras).await?))

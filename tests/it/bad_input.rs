@@ -374,7 +374,7 @@ fn many_connections_are_all_served_in_bounded_memory() {
     let (daemon, path, _b, _folder) = ingest();
     // A record without a number is always a new iteration, so the order of the publishers does not matter.
     let line = "{\"numActiveRequests\":1,\"numCompletedRequests\":1}\n";
-    let crowd: Vec<Publisher> = (0..160)
+    let crowd: Vec<Publisher> = (0..288)
         .map(|_| {
             let mut publisher = Publisher::connect(&path);
             publisher.send(line);
@@ -384,18 +384,18 @@ fn many_connections_are_all_served_in_bounded_memory() {
         })
         .collect();
     let connections = |page: &Page| page.get("trtllm_exporter_ingest_connections", A);
-    // Only 128 publishers are allowed. The others wait.
+    // Only 256 publishers are allowed. The others wait.
     let page = daemon.until(|page| {
-        let met = connections(page) == 128.0 && iterations(page, A) == 128;
+        let met = connections(page) == 256.0 && iterations(page, A) == 256;
         ensure(met, || format!("{} connections, {} records", connections(page), iterations(page, A)))
     });
     daemon.until(|later| ensure(iterations(later, B) > iterations(&page, B), || "b stands still".to_owned()));
     drop(crowd);
     let page = daemon.until(|page| {
-        let met = iterations(page, A) == 160 && connections(page) == 0.0;
+        let met = iterations(page, A) == 288 && connections(page) == 0.0;
         ensure(met, || format!("{} connections, {} records", connections(page), iterations(page, A)))
     });
-    assert_eq!(page.count("nv_trt_llm_requests_completed_total", A), 160);
+    assert_eq!(page.count("nv_trt_llm_requests_completed_total", A), 288);
     let peak = daemon.peak_memory();
     println!("crowd: at most {} MiB resident", peak >> 20);
     assert!(peak < MOST_MEMORY, "{peak} bytes");

@@ -292,3 +292,23 @@ fn a_publisher_that_leaves_the_socket_of_one_engine_is_logged() {
     drop(publisher);
     daemon.until_logged(&["publisher disconnected", "left_out=0"]);
 }
+
+#[test]
+fn engines_of_one_socket_are_read_however_many_other_sources_there_are() {
+    let sockets: Vec<Socket> = (0..40).map(|_| Socket::new()).collect();
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("config.yaml");
+    let others = sockets[1..].iter().enumerate();
+    let others = others.map(|(index, socket)| format!("  - {{source: {:?}, model: other{index}}}\n", socket.source()));
+    let named = format!("engines:\n  - {{source: {:?}}}\n", sockets[0].source());
+    std::fs::write(&config, others.fold(named, |text, other| text + &other)).unwrap();
+    let daemon = Daemon::start(&["--config.file", config.to_str().unwrap(), "--gpu", "off"]);
+    let hello = |engine: u64| format!("{{\"model\":\"named\",\"version\":\"{engine}\"}}");
+    let mut publishers: Vec<UnixStream> = (0..30).map(|engine| sockets[0].publisher(&hello(engine))).collect();
+    publishers.iter_mut().for_each(|publisher| send(publisher, 1..=2));
+    let is_named = |name: &&String| name.starts_with("named ");
+    until(|| {
+        let count = names(&daemon).iter().filter(is_named).count();
+        ensure(count == 30, || format!("{count} engines"))
+    });
+}

@@ -319,11 +319,11 @@ def dripping_servers(binary, folder):
 
 @trial(3, "seconds until a newcomer's record is counted")
 def silent_crowd(binary, folder):
-    """128 publishers that send an empty line every second, and 100 more that wait to be accepted."""
+    """256 publishers that send an empty line every second, and 100 more that wait to be accepted."""
     path = f"{folder}/socket"
     with Exporter(binary, "--source", f"socket:{path}") as exporter:
         stop = threading.Event()
-        crowd = [Publisher(path) for _ in range(228)]
+        crowd = [Publisher(path) for _ in range(356)]
 
         def send_empty():
             while not stop.wait(1):

@@ -11,7 +11,7 @@ use trtllm_records::Message;
 use trtllm_records::RefusedPublishers;
 use trtllm_service::unix_socket::Activated;
 use trtllm_sources::server::Access;
-use trtllm_sources::socket::{Admission, Ingest};
+use trtllm_sources::socket::{Admission, Ingest, Publishers};
 use trtllm_sources::trtllm_json::{ArrayPosition, PublisherLine, StatisticsArray, parse_line};
 use trtllm_sources::trtllm_serve::{Extras, TrtllmServe};
 use trtllm_sources::{Batch, Source};
@@ -109,7 +109,7 @@ fn lines_that_wait_are_bounded_whatever_their_length() {
         let allocated = measure(|| {
             runtime.block_on(async {
                 let admission = Admission { uids: Vec::new(), limit: 128, refused: RefusedPublishers::default() };
-                ingest = Some(Ingest::bind(&path, &Activated::default(), admission).await.unwrap());
+                ingest = Some(Ingest::bind(&path, &Activated::default(), &Publishers::new(admission)).await.unwrap());
                 let publishers: Vec<_> = (0..CONNECTIONS)
                     .map(|_| {
                         let (path, line) = (path.clone(), Arc::clone(&line));

@@ -21,7 +21,7 @@ use trtllm_service::unix_socket::{self, Activated};
 
 pub use listener::{IngestListener, Naming};
 pub use names::{Ending, Joined, NameTaken, Names, Socket};
-pub use publishers::Admission;
+pub use publishers::{Admission, Publishers};
 
 use listener::OneEngine;
 
@@ -53,10 +53,10 @@ enum Origin {
 impl Ingest {
     /// Listens on `path` for one engine, like [`IngestListener::bind`]. Fails if the path cannot be bound, another
     /// process listens on it, or it exists and is not a socket.
-    pub async fn bind(path: &Path, activated: &Activated, admission: Admission) -> Result<Self, OpenError> {
+    pub async fn bind(path: &Path, activated: &Activated, publishers: &Arc<Publishers>) -> Result<Self, OpenError> {
         let (inbox, queue) = Inbox::new();
         let naming = Naming::OneEngine(OneEngine(Arc::clone(&inbox)));
-        let listener = IngestListener::bind(path, activated, admission, naming).await?;
+        let listener = IngestListener::bind(path, activated, publishers, naming).await?;
         let target = format!("socket:{}", path.display());
         Ok(Self::new(target, queue, inbox, Origin::OwnSocket { _listener: listener }))
     }
@@ -124,12 +124,12 @@ enum Queued {
 #[derive(Debug)]
 struct Inbox {
     lines: mpsc::UnboundedSender<Queued>,
-    publishers: Mutex<Publishers>,
+    publishers: Mutex<EnginePublishers>,
 }
 
 /// The publishers of an engine.
 #[derive(Debug, Default)]
-struct Publishers {
+struct EnginePublishers {
     connections: u64,
     /// The processes that have connected since the engine last had no connection. `None` for a process that is not visible here.
     processes: Vec<Option<u32>>,

@@ -9,11 +9,10 @@ use std::time::Duration;
 
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt as _, BufReader, ReadBuf};
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use super::names::{Registration, Socket, cut};
-use super::publishers::{Admission, PublisherEntry, Publishers};
+use super::publishers::{PublisherEntry, Publishers, SocketPublishers};
 use super::{Inbox, Queued};
 use crate::OpenError;
 use crate::trtllm_json::{Hello, parse_hello};
@@ -34,9 +33,6 @@ const SHORT_LINE: usize = 24 << 10;
 const QUEUED: usize = size_of::<Queued>();
 /// Longest time from the first byte of a line to its end. Shorter for a long line while other publishers need the budget.
 const LINE_TIMEOUT: Duration = Duration::from_secs(30);
-/// For each group of this many places for publishers, one new connection may wait for a place. A waiting connection
-/// needs a file descriptor, so further connections wait in the backlog of the socket.
-const PLACES_FOR_ONE_WAITING: usize = 8;
 
 /// Whose statistics the publishers of a socket send.
 #[derive(Debug)]
@@ -65,7 +61,7 @@ impl IngestListener {
     pub async fn bind(
         path: &Path,
         activated: &Activated,
-        admission: Admission,
+        publishers: &Arc<Publishers>,
         naming: Naming,
     ) -> Result<Self, OpenError> {
         let failed = |cause| OpenError::Socket { path: path.to_owned(), cause };
@@ -73,7 +69,7 @@ impl IngestListener {
             Some(listener) => (listener, None),
             None => unix_socket::bind(path).await.map(|(listener, file)| (listener, Some(file))).map_err(failed)?,
         };
-        let publishers = Publishers::new(admission);
+        let publishers = publishers.of_socket();
         let naming = Arc::new(naming);
         let mut accepting = JoinSet::new();
         accepting.spawn(async move {
@@ -84,12 +80,12 @@ impl IngestListener {
 }
 
 /// Accepts publishers forever.
-async fn accept(listener: &UnixListener, publishers: &Arc<Publishers>, naming: &Arc<Naming>) {
+async fn accept(listener: &UnixListener, publishers: &Arc<SocketPublishers>, naming: &Arc<Naming>) {
     let (mut connections, mut failing) = (JoinSet::new(), false);
-    let waiting = Arc::new(Semaphore::new(publishers.places().div_ceil(PLACES_FOR_ONE_WAITING)));
     loop {
-        let Ok(waits) = Arc::clone(&waiting).acquire_owned().await else { return };
-        let stream = match listener.accept().await {
+        let accepted = listener.accept().await;
+        let Some(waits) = publishers.may_wait().await else { return };
+        let stream = match accepted {
             Ok((stream, _)) => stream,
             // Most likely there are no free descriptors. An immediate retry would only use CPU time.
             Err(error) => {

@@ -1,11 +1,11 @@
-//! The publishers of one ingest socket: which ones may connect, and which one is dropped when all places are in use.
+//! The publishers of all ingest sockets: which ones may connect, and which one is dropped when all places are in use.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
 use trtllm_records::{PublisherRefusal, RefusedPublishers};
@@ -22,34 +22,46 @@ const NEVER_SENT: Duration = Duration::from_secs(1);
 const PATIENCE: Duration = Duration::from_secs(2);
 /// How often a waiting publisher checks whether another one is silent.
 const LOOK: Duration = Duration::from_millis(100);
+/// For each group of this many places, one new connection may wait for a place. A waiting connection needs a file descriptor,
+/// so further connections wait in the backlog of their socket.
+const PLACES_FOR_ONE_WAITING: usize = 8;
 
 /// Who may publish.
 #[derive(Debug, Clone)]
 pub struct Admission {
     /// Users that may publish. If empty, every user who can open the socket may publish.
     pub uids: Vec<u32>,
-    /// The highest number of connected publishers.
+    /// The highest number of connected publishers, of all sockets together.
     pub limit: usize,
     pub refused: RefusedPublishers,
 }
 
-/// The table of connected publishers.
+/// The table of connected publishers, which all sockets share.
 #[derive(Debug)]
-pub(super) struct Publishers {
+pub struct Publishers {
     admission: Admission,
     connected: Mutex<Vec<Arc<Publisher>>>,
+    waiting: Arc<Semaphore>,
     left: Notify,
-    /// For budgets, all publishers of the socket are one group, and the connections of one process are one peer.
-    group: Arc<Peer>,
-    peers: Mutex<HashMap<Option<u32>, Weak<Peer>>>,
     refusals: Mutex<LogLimit>,
     hellos: Mutex<LogLimit>,
     disconnects: Mutex<LogLimit>,
 }
 
+/// The publishers of one socket.
+#[derive(Debug)]
+pub(super) struct SocketPublishers {
+    all: Arc<Publishers>,
+    /// For budgets, all publishers of the socket are one group, and the connections of one process are one peer.
+    group: Arc<Peer>,
+    peers: Mutex<HashMap<Option<u32>, Weak<Peer>>>,
+}
+
 /// One connected publisher.
 #[derive(Debug)]
 pub(super) struct Publisher {
+    /// Stands for its socket.
+    group: Arc<Peer>,
     activity: Mutex<Activity>,
     evicted: Notify,
 }
@@ -78,29 +90,42 @@ pub(super) struct PublisherEntry {
 }
 
 impl Publishers {
-    pub(super) fn new(admission: Admission) -> Arc<Self> {
+    #[must_use]
+    pub fn new(admission: Admission) -> Arc<Self> {
         Arc::new(Self {
+            waiting: Arc::new(Semaphore::new(admission.limit.div_ceil(PLACES_FOR_ONE_WAITING))),
             admission,
             connected: Mutex::default(),
             left: Notify::new(),
-            group: Arc::default(),
-            peers: Mutex::default(),
             refusals: Mutex::default(),
             hellos: Mutex::default(),
             disconnects: Mutex::default(),
         })
     }
 
-    /// How many publishers may be connected.
-    pub(super) fn places(&self) -> usize {
-        self.admission.limit
+    /// The publishers of a new socket.
+    pub(super) fn of_socket(self: &Arc<Self>) -> Arc<SocketPublishers> {
+        Arc::new(SocketPublishers { all: Arc::clone(self), group: Arc::default(), peers: Mutex::default() })
+    }
+
+    /// Counts a refusal. Returns the number of log lines that were left out, if this one may be logged.
+    fn refuse(&self, reason: PublisherRefusal) -> Option<u64> {
+        self.admission.refused.count(reason);
+        self.refusals.lock().allow(std::time::Instant::now())
+    }
+}
+
+impl SocketPublishers {
+    /// Waits until another connection may wait for a place.
+    pub(super) async fn may_wait(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.all.waiting).acquire_owned().await.ok()
     }
 
     /// A place for a new publisher, after a short wait if none is free. `None` if the publisher is refused.
     pub(super) async fn admit(self: &Arc<Self>, uid: Option<u32>, process: Option<u32>) -> Option<PublisherEntry> {
-        let uids = &self.admission.uids;
+        let uids = &self.all.admission.uids;
         if !uids.is_empty() && !uid.is_some_and(|uid| uids.contains(&uid)) {
-            if let Some(left_out) = self.refuse(PublisherRefusal::Uid) {
+            if let Some(left_out) = self.all.refuse(PublisherRefusal::Uid) {
                 tracing::warn!(uid, left_out, "publisher refused; add its uid to --ingest.allow-uid");
             }
             return None;
@@ -108,7 +133,7 @@ impl Publishers {
         let patience = tokio::time::sleep(PATIENCE);
         tokio::pin!(patience);
         loop {
-            let left = self.left.notified();
+            let left = self.all.left.notified();
             if let Some(place) = self.try_admit(process) {
                 return Some(place);
             }
@@ -120,9 +145,9 @@ impl Publishers {
         }
         let place = self.try_admit(process);
         if place.is_none()
-            && let Some(left_out) = self.refuse(PublisherRefusal::Full)
+            && let Some(left_out) = self.all.refuse(PublisherRefusal::Full)
         {
-            let limit = self.admission.limit;
+            let limit = self.all.admission.limit;
             tracing::warn!(
                 limit,
                 left_out,
@@ -133,24 +158,39 @@ impl Publishers {
     }
 
     fn try_admit(self: &Arc<Self>, process: Option<u32>) -> Option<PublisherEntry> {
-        let mut connected = self.connected.lock();
-        if connected.len() >= self.admission.limit {
-            let activities = connected.iter().map(|publisher| *publisher.activity.lock()).enumerate();
-            let silent = activities.filter(|(_, activity)| activity.is_silent());
-            let (first, _) = silent.min_by_key(|(_, activity)| *activity)?;
+        let mut connected = self.all.connected.lock();
+        if connected.len() >= self.all.admission.limit {
+            let (first, reason) = self.first_to_leave(&connected)?;
             connected.swap_remove(first).evicted.notify_one();
-            if let Some(left_out) = self.refuse(PublisherRefusal::Silent) {
+            if let Some(left_out) = self.all.refuse(reason) {
+                let limit = self.all.admission.limit;
                 tracing::warn!(
-                    limit = self.admission.limit,
+                    limit,
                     left_out,
-                    "silent publisher dropped to make room; stop programs that connect and send nothing"
+                    reason = PublisherRefusal::NAMES[reason as usize],
+                    "publisher dropped to make room; stop programs that connect and are not engines"
                 );
             }
         }
         let activity = Mutex::new(Activity { has_said_hello: false, last_line: Instant::now(), has_sent: false });
-        let publisher = Arc::new(Publisher { activity, evicted: Notify::new() });
+        let publisher = Arc::new(Publisher { group: Arc::clone(&self.group), activity, evicted: Notify::new() });
         connected.push(Arc::clone(&publisher));
-        Some(PublisherEntry { publisher, peer: self.peer(process), table: Arc::clone(self) })
+        Some(PublisherEntry { publisher, peer: self.peer(process), table: Arc::clone(&self.all) })
+    }
+
+    /// The publisher that makes room for one of this socket: a silent one, or one of a socket that has more publishers than this
+    /// socket would have. So no socket keeps another one out.
+    fn first_to_leave(&self, connected: &[Arc<Publisher>]) -> Option<(usize, PublisherRefusal)> {
+        let activities = || connected.iter().map(|publisher| *publisher.activity.lock()).enumerate();
+        let silent = activities().filter(|(_, activity)| activity.is_silent()).min_by_key(|(_, activity)| *activity);
+        if let Some((silent, _)) = silent {
+            return Some((silent, PublisherRefusal::Silent));
+        }
+        let size = |group: &Arc<Peer>| connected.iter().filter(|other| Arc::ptr_eq(&other.group, group)).count();
+        let fullest = connected.iter().map(|publisher| &publisher.group).max_by_key(|group| size(group))?;
+        let of_fullest = activities().filter(|(index, _)| Arc::ptr_eq(&connected[*index].group, fullest));
+        let (first, _) = of_fullest.min_by_key(|(_, activity)| *activity)?;
+        (size(fullest) > size(&self.group) + 1).then_some((first, PublisherRefusal::Full))
     }
 
     /// The peer of a process, shared by its connections.
@@ -163,12 +203,6 @@ impl Publishers {
         let peer = Peer::of(&self.group);
         peers.insert(process, Arc::downgrade(&peer));
         peer
-    }
-
-    /// Counts a refusal. Returns the number of log lines that were left out, if this one may be logged.
-    fn refuse(&self, reason: PublisherRefusal) -> Option<u64> {
-        self.admission.refused.count(reason);
-        self.refusals.lock().allow(std::time::Instant::now())
     }
 }
 
@@ -226,12 +260,12 @@ impl Drop for PublisherEntry {
 mod tests {
     use super::*;
 
-    fn publishers(limit: usize, uids: &[u32]) -> Arc<Publishers> {
-        Publishers::new(Admission { uids: uids.to_vec(), limit, refused: RefusedPublishers::default() })
+    fn publishers(limit: usize, uids: &[u32]) -> Arc<SocketPublishers> {
+        Publishers::new(Admission { uids: uids.to_vec(), limit, refused: RefusedPublishers::default() }).of_socket()
     }
 
-    fn refused(publishers: &Publishers, reason: PublisherRefusal) -> u64 {
-        publishers.admission.refused.counts()[reason as usize]
+    fn refused(publishers: &SocketPublishers, reason: PublisherRefusal) -> u64 {
+        publishers.all.admission.refused.counts()[reason as usize]
     }
 
     async fn is_evicted(place: &PublisherEntry) -> bool {
@@ -262,9 +296,9 @@ mod tests {
         }
         assert_eq!(evicted, [2, 3, 1, 4], "the last one has a name, but each of the others was silent");
         assert_eq!(refused(&publishers, PublisherRefusal::Silent), 4);
-        assert_eq!(publishers.connected.lock().len(), 4);
+        assert_eq!(publishers.all.connected.lock().len(), 4);
         drop(places);
-        assert_eq!(publishers.connected.lock().len(), 0);
+        assert_eq!(publishers.all.connected.lock().len(), 0);
     }
 
     #[tokio::test(start_paused = true)]
@@ -280,6 +314,30 @@ mod tests {
         tokio::task::yield_now().await;
         drop(places);
         assert!(waiting.await.unwrap());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_socket_with_many_publishers_makes_room_for_one_with_few() {
+        let many = publishers(6, &[]);
+        let few = many.all.of_socket();
+        let mut places = Vec::new();
+        for _ in 0..6 {
+            places.push(many.admit(None, None).await.unwrap());
+            tokio::time::advance(Duration::from_millis(1)).await;
+        }
+        places.iter().for_each(PublisherEntry::line_received);
+        let mut of_few = Vec::new();
+        for _ in 0..3 {
+            of_few.push(few.admit(None, None).await.unwrap());
+            of_few.iter().for_each(PublisherEntry::line_received);
+        }
+        assert!(few.admit(None, None).await.is_none(), "both sockets have as many");
+        assert!(many.admit(None, None).await.is_none(), "both sockets have as many");
+        let mut left = 0;
+        for place in &places {
+            left += usize::from(!is_evicted(place).await);
+        }
+        assert_eq!((left, refused(&many, PublisherRefusal::Full)), (3, 3 + 2));
     }
 
     #[tokio::test]
