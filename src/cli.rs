@@ -16,7 +16,7 @@ use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
-use crate::config::{self, ConfigError, EngineConfig, Mistakes};
+use crate::config::{self, ConfigError, EngineConfig};
 use trtllm_gpu::GpuMode;
 use trtllm_http::listen::Address;
 use trtllm_http::router::{AllowedHost, TelemetryPath};
@@ -39,10 +39,6 @@ pub const DEFAULT_SOCKET: &str = "/run/trtllm-exporter/ingest.sock";
 pub struct Cli {
     #[command(subcommand)]
     pub command: Option<Command>,
-
-    /// The mistakes of the command line.
-    #[arg(skip)]
-    pub mistakes: Mistakes,
 
     /// Source of engine statistics (repeatable): sim:[?rate=…&in_flight=…&speed=…&seed=…], executor:DIR,
     /// trtllm-serve:http://HOST:PORT, trtllm-disagg:http://HOST:PORT (orchestrator), perf-metrics:DIR, socket:PATH, replay:FILE,
@@ -298,8 +294,8 @@ pub enum CatalogFormat {
 }
 
 impl Cli {
-    /// The configured engines, or every mistake in them. `None` if neither --source nor --config.file is given.
-    pub fn engines(&self) -> Result<Option<Vec<EngineConfig>>, Mistakes> {
+    /// The configured engines, or the first mistake in them. `None` if neither --source nor --config.file is given.
+    pub fn engines(&self) -> Result<Option<Vec<EngineConfig>>, ConfigError> {
         match &self.config_file {
             Some(path) => config::read_file(path).map(Some),
             None if self.source.is_empty() => Ok(None),
@@ -327,15 +323,12 @@ impl Cli {
         }
     }
 
-    /// The addresses of --web.health-address, or a mistake for each invalid address.
-    pub fn health_addresses(&self) -> Result<Vec<Address>, Mistakes> {
-        let mut mistakes = Mistakes::default();
+    /// The addresses of --web.health-address. Fails if one is invalid.
+    pub fn health_addresses(&self) -> Result<Vec<Address>, ConfigError> {
         // Helm charts pass an empty value for a flag that is not set.
         let given = self.health_address.iter().filter(|text| !text.is_empty());
-        let address =
-            |text: &String| text.parse().map_err(|why: String| ConfigError::flag("--web.health-address", text, why));
-        let addresses = given.filter_map(|text| mistakes.take(address(text))).collect();
-        mistakes.unless_any(addresses)
+        let invalid = |text, why: String| ConfigError::flag("--web.health-address", text, why);
+        given.map(|text| text.parse().map_err(|why| invalid(text, why))).collect()
     }
 
     /// The settings of the flight recorder. `None` without --record.dir.

@@ -7,12 +7,11 @@ mod forms;
 mod gpus;
 #[cfg(feature = "executor")]
 mod hosted;
-pub(crate) mod mistakes;
+pub(crate) mod nearest;
 mod options;
 mod secrets;
 mod source;
-mod value;
-mod yaml;
+mod syntax;
 
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
@@ -23,11 +22,9 @@ use trtllm_records::{BenchReport, EngineName, Objectives};
 use trtllm_service::small_file;
 use trtllm_sources::bench_report;
 
-use entry::Entry;
-use value::ConfigValue;
+use entry::{Entry, Origin};
 
 pub use engines::server_key;
-pub use mistakes::Mistakes;
 pub use secrets::{hide_secrets, hide_secrets_of_url};
 pub use source::SourceSpec;
 
@@ -113,8 +110,9 @@ pub enum ConfigError {
     Output(String),
     #[error("{flag} {}: {}", hide_secrets_of_url(value), hide_secrets(why))]
     Flag { flag: &'static str, value: String, why: String },
-    #[error(transparent)]
-    Several(#[from] Mistakes),
+    /// Any other mistake, with its remedy.
+    #[error("{0}")]
+    Other(String),
 }
 
 impl ConfigError {
@@ -130,51 +128,41 @@ pub fn gpu_hour_cost(text: &str) -> Result<f64, String> {
     cost.ok_or_else(|| format!("{text:?} is not the price of a GPU for an hour; write a number above 0, as in 2.5"))
 }
 
-/// Reads and checks `--config.file`, or returns every mistake in it. The daemon, a reload and check-config accept the same files,
+/// Reads and checks `--config.file`, or returns its first mistake. The daemon, a reload and check-config accept the same files,
 /// because all three call this.
-pub fn read_file(path: &Path) -> Result<Vec<EngineConfig>, Mistakes> {
-    let mut mistakes = Mistakes::default();
+pub fn read_file(path: &Path) -> Result<Vec<EngineConfig>, ConfigError> {
     let failed = |cause| ConfigError::File { path: path.to_owned(), cause };
-    let unreadable = |error| failed(format!("cannot read the file: {error}; check the path and its permissions"));
-    let text = small_file::read(path).map_err(unreadable).and_then(|bytes| {
-        String::from_utf8(bytes).map_err(|error| failed(format!("the file is not UTF-8: {error}; save it as UTF-8")))
-    });
-    let Some(text) = mistakes.take(text) else { return mistakes.unless_any(Vec::new()) };
-    let entries = file::entries(path, &text, &mut mistakes);
-    let engines = engines::check(entries, "keys model and version", &mut mistakes);
-    mistakes.sort();
-    mistakes.unless_any(engines)
+    let bytes = small_file::read(path)
+        .map_err(|error| failed(format!("cannot read the file: {error}; check the path and its permissions")))?;
+    let text = String::from_utf8(bytes)
+        .map_err(|error| failed(format!("the file is not UTF-8: {error}; save it as UTF-8")))?;
+    engines::check(file::entries(path, &text)?, "keys model and version")
 }
 
-/// The engines of `--source`, or every mistake in them. `models` and `versions` have one value for all engines, or one per engine in
-/// the same order. All engines have the same objectives.
+/// The engines of `--source`, or the first mistake in them. `models` and `versions` have one value for all engines, or one per engine
+/// in the same order. All engines have the same objectives.
 pub fn from_flags(
     sources: &[String],
     models: &[String],
     versions: &[String],
     objectives: Objectives,
-) -> Result<Vec<EngineConfig>, Mistakes> {
-    let mut mistakes = Mistakes::default();
+) -> Result<Vec<EngineConfig>, ConfigError> {
     for (flag, names) in [("--model", models), ("--model-version", versions)] {
         let (values, flags) = (names.len(), sources.len());
         if values > 1 && values != flags {
             let why = format!("{values} values for {flags} --source flags; use one for all or one per --source");
-            mistakes.add(ConfigError::flag(flag, names.join(", "), why));
+            return Err(ConfigError::flag(flag, names.join(", "), why));
         }
     }
-    let given = |names: &[String], index: usize| {
-        let text = names.get(index).or(names.first())?.clone();
-        Some(ConfigValue { text, line: 0 })
-    };
+    let given = |names: &[String], index: usize| names.get(index).or(names.first()).cloned();
     let entries = sources.iter().enumerate().map(|(index, source)| {
-        let (model, version) = (given(models, index), given(versions, index));
-        Entry { source: Some(ConfigValue { text: source.clone(), line: 0 }), model, version, ..Entry::default() }
+        (Origin::flag(source), Entry::of_flags(source.clone(), given(models, index), given(versions, index)))
     });
-    let mut engines = engines::check(entries.collect(), "one --model per --source, or --config.file", &mut mistakes);
+    let mut engines = engines::check(entries.collect(), "one --model per --source, or --config.file")?;
     for engine in &mut engines {
         engine.name.objectives = objectives;
     }
-    mistakes.unless_any(engines)
+    Ok(engines)
 }
 
 /// Reads the report of a benchmark. The error has the reason and the remedy.

@@ -11,7 +11,7 @@ use trtllm_service::{log, printable, process};
 fn main() -> ExitCode {
     process::tune_allocator();
     process::ignore_file_size_signal();
-    let code = match Cli::read().map_err(|mistakes| StartError::Config(mistakes.into())).and_then(|cli| run(&cli)) {
+    let code = match Cli::read().map_err(StartError::Config).and_then(|cli| run(&cli)) {
         Ok(code) => code,
         Err(error) => {
             let code = error.exit_code();

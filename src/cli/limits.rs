@@ -3,20 +3,18 @@
 use std::path::Path;
 use std::time::Duration;
 
-use trtllm_http::listen::Address;
+use trtllm_http::listen::{self, Address};
 
 use super::Cli;
-use crate::config::{ConfigError, Mistakes};
+use crate::config::ConfigError;
 
 /// Each file of a recording begins with the totals of its engines. A smaller recording has no room for anything else.
 const MIN_RECORDING: u64 = 4 << 20;
 
 impl Cli {
-    /// Checks limits and combinations of flags.
-    pub fn check(&self, mistakes: &mut Mistakes) {
-        // An invalid flag was replaced by its default, which may not fit the other flags.
-        let is_complete = mistakes.is_empty();
-        let mut wrong = |flag, value: String, why: String| mistakes.add(ConfigError::flag(flag, value, why));
+    /// Checks limits and combinations of flags. Fails with the first mistake.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        let wrong = |flag, value: String, why: String| Err(ConfigError::flag(flag, value, why));
         let bounds = [
             ("--poll.interval", self.poll_interval, Duration::from_millis(1), Duration::from_secs(3600)),
             ("--poll.timeout", self.poll_timeout, Duration::from_millis(1), Duration::from_secs(3600)),
@@ -26,12 +24,20 @@ impl Cli {
         ];
         for (flag, value, least, most) in bounds {
             if value < least || value > most {
-                wrong(flag, format!("{value:?}"), format!("must be between {least:?} and {most:?}; correct it"));
+                return wrong(
+                    flag,
+                    format!("{value:?}"),
+                    format!("must be between {least:?} and {most:?}; correct it"),
+                );
             }
+        }
+        if self.stale_after <= self.poll_interval {
+            let why = format!("must be longer than --poll.interval ({:?}); raise it", self.poll_interval);
+            return wrong("--stale-after", format!("{:?}", self.stale_after), why);
         }
         if self.record_max_size < MIN_RECORDING {
             let why = format!("must be at least {}MiB; raise it", MIN_RECORDING >> 20);
-            wrong("--record.max-size", self.record_max_size.to_string(), why);
+            return wrong("--record.max-size", self.record_max_size.to_string(), why);
         }
         let for_source = [
             ("--objectives", self.objectives.any().then(|| self.objectives.to_string()), "objectives"),
@@ -40,7 +46,8 @@ impl Cli {
         ];
         for (flag, value, key) in for_source {
             if let Some(value) = value.filter(|_| self.config_file.is_some()) {
-                wrong(flag, value, format!("is for --source; in a --config.file, give each engine the key {key}"));
+                let why = format!("is for --source; in a --config.file, give each engine the key {key}");
+                return wrong(flag, value, why);
             }
         }
         if let Some(folder) =
@@ -48,22 +55,25 @@ impl Cli {
             && let Err(error) = std::fs::read_dir(folder)
         {
             let why = format!("cannot use this directory: {error}; choose a path in a writable directory");
-            wrong("--web.port-file", folder.display().to_string(), why);
+            return wrong("--web.port-file", folder.display().to_string(), why);
         }
-        let health = self.health_addresses().unwrap_or_default();
-        let health = health.into_iter().map(|address| ("--web.health-address", address));
-        let pages = self.listen_address.iter().cloned().map(|address| ("--web.listen-address", address));
-        let mut taken: Vec<Address> = Vec::new();
-        for (flag, address) in pages.filter(|_| !self.systemd_socket).chain(health) {
-            if taken.iter().any(|other| other.overlaps(&address)) {
-                let why = "this address is given twice; remove one or choose another".to_owned();
-                wrong(flag, address.to_string(), why);
+        self.check_addresses()
+    }
+
+    fn check_addresses(&self) -> Result<(), ConfigError> {
+        let pages = if self.systemd_socket { &[][..] } else { &self.listen_address };
+        let health = self.health_addresses()?;
+        let mut taken: Vec<&Address> = Vec::new();
+        for (flag, addresses) in [("--web.listen-address", pages), ("--web.health-address", &health)] {
+            for address in addresses {
+                if taken.iter().any(|other| other.overlaps(address)) {
+                    let why = "this address is given twice; remove one or choose another";
+                    return Err(ConfigError::flag(flag, address, why));
+                }
+                taken.push(address);
             }
-            taken.push(address);
+            listen::check(addresses, flag).map_err(|error| ConfigError::Other(error.to_string()))?;
         }
-        if is_complete && self.stale_after <= self.poll_interval {
-            let why = format!("must be longer than --poll.interval ({:?})", self.poll_interval);
-            wrong("--stale-after", format!("{:?}", self.stale_after), why);
-        }
+        Ok(())
     }
 }

@@ -21,7 +21,7 @@ const FIRST: [(&str, &str); 10] = [
 
 /// What each command does, in a few words.
 const COMMANDS: [(&str, &str); 10] = [
-    ("check-config", "Check a --config.file and all flags; says every mistake"),
+    ("check-config", "Check a --config.file and all flags"),
     ("init", "Write a configuration with the engines that are found here"),
     ("doctor", "Say what limits each engine, and what to change"),
     ("top", "Show engines and GPUs in the terminal"),

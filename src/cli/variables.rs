@@ -2,26 +2,21 @@
 
 use clap::Command;
 
-use crate::config::Mistakes;
-use crate::config::mistakes::nearest;
+use crate::config::nearest::nearest;
 
 const PREFIX: &str = "TRTLLM_EXPORTER_";
 
 /// Variables with the prefix that set no flag: the preload library, the Python package and the build read them.
 const OF_OTHERS: [&str; 7] = ["SOCKET", "REQUEST_STATS", "EXECUTOR_WAIT", "HELP", "REVISION", "COMMIT_DATE", "RUSTC"];
 
-/// Adds a mistake for each variable that looks like the variable of a flag but is not.
-pub(super) fn check(command: &Command, mistakes: &mut Mistakes) {
+/// Fails if a variable looks like the variable of a flag but is not.
+pub(super) fn check(command: &Command) -> Result<(), String> {
     let all = std::iter::once(command).chain(command.get_subcommands()).flat_map(Command::get_arguments);
     let known: Vec<&str> = all.filter_map(|argument| argument.get_env()?.to_str()).collect();
-    let mut set: Vec<(String, String)> = std::env::vars_os()
-        .map(|(name, value)| (name.to_string_lossy().into_owned(), value.to_string_lossy().into_owned()))
-        .collect();
-    set.sort();
-    for (name, value) in set {
-        if let Some(mistake) = mistake(&name, &value, &known) {
-            mistakes.add(mistake);
-        }
+    let set = std::env::vars_os().map(|(name, value)| [name, value].map(|text| text.to_string_lossy().into_owned()));
+    match set.filter_map(|[name, value]| mistake(&name, &value, &known)).min() {
+        Some(mistake) => Err(mistake),
+        None => Ok(()),
     }
 }
 

@@ -16,58 +16,56 @@ use trtllm_sources::simulated::is_in_process;
 use trtllm_sources::{OpenError, socket};
 
 use super::entry::{Entry, Origin};
-use super::mistakes::Mistakes;
 use super::secrets::is_name;
 use super::{ConfigError, EngineConfig, SourceSpec, gpus};
 
 /// Checks each entry, and that no two share a name, a socket, a server or a GPU. `remedy` tells the user how to name engines.
-pub(super) fn check(entries: Vec<Entry>, remedy: &str, mistakes: &mut Mistakes) -> Vec<EngineConfig> {
+pub(super) fn check(entries: Vec<(Origin, Entry)>, remedy: &str) -> Result<Vec<EngineConfig>, ConfigError> {
     let (mut names, mut sockets, mut servers, mut auto) = (Taken::new(), Taken::new(), Taken::new(), Taken::new());
     let (mut engines, mut gpus) = (Vec::new(), gpus::Taken::new());
-    for entry in entries {
-        let (origin, at) = (entry.origin.clone(), entry.at(entry.origin.line()));
-        let (source, engine) = entry.check(mistakes);
-        let mut wrong = |why| mistakes.add_at(origin.line(), ConfigError::Engine { at: at.clone(), why });
-        if let Some(source) = &source {
-            let shared = match source {
-                SourceSpec::Socket(path) => taken(&mut sockets, path.clone(), &origin).map(|other| {
-                    format!("this ingest socket is used by another engine{other}; give each engine its own path")
-                }),
-                SourceSpec::TrtllmServe { access, .. } | SourceSpec::Orchestrator(access) => {
-                    let why = match source {
-                        SourceSpec::Orchestrator(_) => "an address is that of one server",
-                        _ => "two readers would take each other's records",
-                    };
-                    taken(&mut servers, server_key(&access.target), &origin)
-                        .map(|other| format!("this server is read by another engine{other}; {why}. Remove one of them"))
-                }
-                SourceSpec::Auto { .. } => {
-                    taken(&mut auto, (), &origin).map(|other| format!("auto is given twice{other}; remove one of them"))
-                }
-                _ => None,
-            };
-            shared.into_iter().chain(can_be_opened(source).err()).for_each(&mut wrong);
-        }
-        let Some(engine) = engine else { continue };
+    for (origin, entry) in entries {
+        let engine = entry.check(&origin)?;
+        let wrong = |why| origin.wrong(origin.line, why);
+        let shared = match &engine.source {
+            SourceSpec::Socket(path) => taken(&mut sockets, path.clone(), &origin).map(|other| {
+                format!("this ingest socket is used by another engine{other}; give each engine its own path")
+            }),
+            source @ (SourceSpec::TrtllmServe { access, .. } | SourceSpec::Orchestrator(access)) => {
+                let why = match source {
+                    SourceSpec::Orchestrator(_) => "an address is that of one server",
+                    _ => "two readers would take each other's records",
+                };
+                taken(&mut servers, server_key(&access.target), &origin)
+                    .map(|other| format!("this server is read by another engine{other}; {why}. Remove one of them"))
+            }
+            SourceSpec::Auto { .. } => {
+                taken(&mut auto, (), &origin).map(|other| format!("auto is given twice{other}; remove one of them"))
+            }
+            _ => None,
+        };
+        shared.map_or(Ok(()), Err).map_err(wrong)?;
         let (model, version) = (&engine.name.model, &engine.name.version);
         if !engine.names_its_engines
             && let Some(other) = taken(&mut names, (model.clone(), version.clone()), &origin)
         {
-            wrong(format!(
+            return Err(wrong(format!(
                 "duplicate engine with model {model:?} and version {version:?}{other}; \
                  give each engine its own model or version ({remedy})"
-            ));
+            )));
         }
-        if let Err(why) = gpus::take(&engine.gpus, &engine.name, &mut gpus) {
-            wrong(why);
-        }
-        engines.push(engine);
+        gpus::take(&engine.gpus, &engine.name, &mut gpus).map_err(wrong)?;
+        engines.push((origin, engine));
     }
-    engines
+    // Only then look at the files that the sources name, so that mistakes in the text of all entries come first.
+    let opened = engines.into_iter().map(|(origin, engine)| match can_be_opened(&engine.source) {
+        Ok(()) => Ok(engine),
+        Err(why) => Err(origin.wrong(origin.line, why)),
+    });
+    opened.collect()
 }
 
 /// For each value that only one entry may have, the line of the entry that has it.
-type Taken<T> = HashMap<T, usize>;
+type Taken<T> = HashMap<T, u64>;
 
 /// Describes where another entry with this key is. If there is none, the key is now taken by the entry at `origin`.
 fn taken<T: Hash + Eq>(taken: &mut Taken<T>, key: T, origin: &Origin) -> Option<String> {
@@ -75,7 +73,7 @@ fn taken<T: Hash + Eq>(taken: &mut Taken<T>, key: T, origin: &Origin) -> Option<
         Some(0) => Some(String::new()),
         Some(line) => Some(format!(" (line {line})")),
         None => {
-            taken.insert(key, origin.line());
+            taken.insert(key, origin.line);
             None
         }
     }

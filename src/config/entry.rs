@@ -1,124 +1,142 @@
-//! One engine as configured, and the checks that turn it into an [`EngineConfig`]. Collects every mistake of the entry.
+//! One engine as configured, and the checks that turn it into an [`EngineConfig`].
 
-use std::path::PathBuf;
+use std::collections::BTreeMap;
+use std::path::Path;
 
+use serde::Deserialize;
+use serde_saphyr::{Location, Spanned};
 use trtllm_page::metrics::catalog::{CATALOG, Metric};
 use trtllm_records::{EngineName, Objectives};
 
-use super::mistakes::Mistakes;
-use super::value::ConfigValue;
 use super::{
     ConfigError, DEFAULT_MODEL, DEFAULT_VERSION, EngineConfig, SourceSpec, gpu_hour_cost, gpus, hide_secrets_of_url,
     read_bench_report,
 };
 
 /// Where an entry was given.
-#[derive(Debug, Clone, Default)]
-pub(super) enum Origin {
-    #[default]
-    Flag,
-    File {
-        path: String,
-        index: usize,
-        line: usize,
-    },
+#[derive(Debug)]
+pub(super) struct Origin {
+    /// Path of the file, and index of the entry. `None` for flags.
+    file: Option<(String, usize)>,
+    /// The line of the entry; 0 for a flag.
+    pub(super) line: u64,
+    source: String,
 }
 
 impl Origin {
-    /// The line of the entry; 0 for a flag.
-    pub(super) fn line(&self) -> usize {
-        if let Self::File { line, .. } = self { *line } else { 0 }
+    pub(super) fn file(path: String, index: usize, line: u64, entry: &Entry) -> Self {
+        Self { file: Some((path, index)), line, source: entry.source.value.clone().unwrap_or_default() }
+    }
+
+    pub(super) fn flag(source: &str) -> Self {
+        Self { file: None, line: 0, source: source.to_owned() }
+    }
+
+    /// A mistake in a line of this entry.
+    pub(super) fn wrong(&self, line: u64, why: impl Into<String>) -> ConfigError {
+        let source = hide_secrets_of_url(&self.source);
+        let at = match &self.file {
+            None => format!("--source {source:?}"),
+            Some((path, index)) => format!("{path} line {line}, engines[{index}] {source:?}"),
+        };
+        ConfigError::Engine { at, why: why.into() }
     }
 }
 
-#[derive(Debug, Clone, Default)]
+/// A text that was given, with its place in the file.
+type Given = Spanned<String>;
+/// Names and texts. A name without a text counts as not given.
+type Pairs = Option<BTreeMap<String, Spanned<Option<String>>>>;
+
+/// The keys of an entry. A key without a value counts as not given, except `source`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct Entry {
-    pub(super) origin: Origin,
-    /// `None` if the source is missing or cannot be read. Then a mistake was added.
-    pub(super) source: Option<ConfigValue>,
-    pub(super) model: Option<ConfigValue>,
-    pub(super) version: Option<ConfigValue>,
-    pub(super) labels: Vec<(String, ConfigValue)>,
-    pub(super) objectives: Vec<(String, ConfigValue)>,
-    pub(super) gpus: Option<(usize, Vec<ConfigValue>)>,
-    pub(super) bench_report: Option<ConfigValue>,
-    pub(super) gpu_hour_cost: Option<ConfigValue>,
-    /// True if a part of the entry was left out because of a mistake in it.
-    pub(super) is_incomplete: bool,
+    pub(super) source: Spanned<Option<String>>,
+    model: Option<Given>,
+    version: Option<Given>,
+    labels: Pairs,
+    objectives: Pairs,
+    gpus: Option<Spanned<Vec<Given>>>,
+    bench_report: Option<Given>,
+    gpu_hour_cost: Option<Given>,
 }
 
 impl Entry {
-    /// Describes this entry in an error. `line` is the line of the mistake.
-    pub(super) fn at(&self, line: usize) -> String {
-        let source =
-            self.source.as_ref().map(|source| format!(" {:?}", hide_secrets_of_url(&source.text))).unwrap_or_default();
-        match &self.origin {
-            Origin::Flag => format!("--source{source}"),
-            Origin::File { path, index, .. } => format!("{path} line {line}, engines[{index}]{source}"),
+    pub(super) const KEYS: [&str; 8] =
+        ["source", "model", "version", "labels", "objectives", "gpus", "bench_report", "gpu_hour_cost"];
+
+    /// The entry of a --source with its --model and --model-version.
+    pub(super) fn of_flags(source: String, model: Option<String>, version: Option<String>) -> Self {
+        let given = |text| Spanned::new(text, Location::UNKNOWN, Location::UNKNOWN);
+        Self {
+            source: Spanned::new(Some(source), Location::UNKNOWN, Location::UNKNOWN),
+            model: model.map(given),
+            version: version.map(given),
+            labels: None,
+            objectives: None,
+            gpus: None,
+            bench_report: None,
+            gpu_hour_cost: None,
         }
     }
 
-    /// The source if it is valid, and the engine if the whole entry is valid.
-    pub(super) fn check(self, mistakes: &mut Mistakes) -> (Option<SourceSpec>, Option<EngineConfig>) {
-        let before = mistakes.count();
-        let mut wrong =
-            |line: usize, why: String| mistakes.add_at(line, ConfigError::Engine { at: self.at(line), why });
-        let source = self.source.as_ref().and_then(|given| {
-            SourceSpec::read(&given.text).map_err(|whys| whys.into_iter().for_each(|why| wrong(given.line, why))).ok()
-        });
-        let has_name = self.model.is_some() || self.version.is_some();
-        let names_its_engines = match source {
-            Some(SourceSpec::Auto { .. }) => {
-                if has_name {
-                    let line = self.model.as_ref().or(self.version.as_ref()).map_or(0, |given| given.line);
-                    wrong(line, "auto finds the models and their names itself; remove model and version".to_owned());
-                }
-                true
+    /// The engine, or the first mistake of the entry.
+    pub(super) fn check(self, origin: &Origin) -> Result<EngineConfig, ConfigError> {
+        let source: SourceSpec =
+            origin.source.parse().map_err(|why: String| origin.wrong(self.source.referenced.line(), why))?;
+        let named = self.model.as_ref().or(self.version.as_ref());
+        let names_its_engines = match (&source, named) {
+            (SourceSpec::Auto { .. }, Some(named)) => {
+                let why = "auto finds the models and their names itself; remove model and version";
+                return Err(origin.wrong(named.referenced.line(), why));
             }
-            Some(SourceSpec::Socket(_)) => !has_name,
+            (SourceSpec::Auto { .. } | SourceSpec::Socket(_), None) => true,
             _ => false,
         };
-        let mut name = |key: &str, given: &Option<ConfigValue>, default: &str| {
-            let Some(ConfigValue { text, line }) = given else { return default.to_owned() };
-            if text.is_empty() {
-                wrong(*line, format!("{key} must not be empty; remove it to use the default"));
-            } else if let Some(why) = unrendered(text) {
-                wrong(*line, format!("{key} {text:?} {why}"));
+        let name = |key: &str, given: Option<Given>, default: &str| match given {
+            None => Ok(default.to_owned()),
+            Some(Spanned { value: text, referenced, .. }) if text.is_empty() => {
+                let why = format!("{key} must not be empty; remove it to use the default");
+                Err(origin.wrong(referenced.line(), why))
             }
-            text.clone()
+            Some(Spanned { value: text, referenced, .. }) => match unrendered(&text) {
+                Some(why) => Err(origin.wrong(referenced.line(), format!("{key} {text:?} {why}"))),
+                None => Ok(text),
+            },
         };
-        let (model, version) =
-            (name("model", &self.model, DEFAULT_MODEL), name("version", &self.version, DEFAULT_VERSION));
-        for (label, value) in &self.labels {
-            if let Err(why) = check_label(label) {
-                wrong(value.line, why);
-            }
+        let model = name("model", self.model, DEFAULT_MODEL)?;
+        let version = name("version", self.version, DEFAULT_VERSION)?;
+        let mut labels = Vec::new();
+        for (label, value) in self.labels.unwrap_or_default() {
+            let Some(text) = value.value else { continue };
+            check_label(&label).map_err(|why| origin.wrong(value.referenced.line(), why))?;
+            labels.push((label, text));
         }
         let mut objectives = Objectives::default();
-        for (objective, time) in &self.objectives {
-            if let Err(why) = objectives.set(objective, &time.text) {
-                wrong(time.line, why);
-            }
+        for (objective, time) in self.objectives.unwrap_or_default() {
+            let Some(text) = time.value else { continue };
+            objectives.set(&objective, &text).map_err(|why| origin.wrong(time.referenced.line(), why))?;
         }
-        let gpus = match &self.gpus {
-            Some((line, list)) => gpus::parse(*line, list, names_its_engines && !self.is_incomplete, &mut wrong),
-            None => Vec::new(),
-        };
-        let report = self.bench_report.as_ref().map(|report| (report.line, PathBuf::from(&report.text)));
-        let bench_report = report.and_then(|(line, path)| {
-            let read = read_bench_report(&path);
-            read.map_err(|why| wrong(line, format!("bench_report {}: {why}", path.display()))).ok()
+        let gpus = self.gpus.map(|list| gpus::parse(&list, names_its_engines));
+        let gpus = gpus.transpose().map_err(|(line, why)| origin.wrong(line, why))?.unwrap_or_default();
+        let report = self.bench_report.map(|path| {
+            let wrong = |why| origin.wrong(path.referenced.line(), format!("bench_report {}: {why}", path.value));
+            read_bench_report(Path::new(&path.value)).map_err(wrong)
         });
-        let gpu_hour_cost = self.gpu_hour_cost.as_ref().and_then(|given| {
-            gpu_hour_cost(&given.text).map_err(|why| wrong(given.line, format!("gpu_hour_cost {why}"))).ok()
+        let cost = self.gpu_hour_cost.map(|cost| {
+            let wrong = |why| origin.wrong(cost.referenced.line(), format!("gpu_hour_cost {why}"));
+            gpu_hour_cost(&cost.value).map_err(wrong)
         });
-        let is_valid = !self.is_incomplete && mistakes.count() == before;
-        let labels = self.labels.into_iter().map(|(name, value)| (name, value.text)).collect();
-        let engine = source.clone().filter(|_| is_valid).map(|source| {
-            let name = EngineName { model, version, labels, source: source.kind(), objectives };
-            EngineConfig { name, source, names_its_engines, is_default: false, gpus, bench_report, gpu_hour_cost }
-        });
-        (source, engine)
+        Ok(EngineConfig {
+            name: EngineName { model, version, labels, source: source.kind(), objectives },
+            source,
+            names_its_engines,
+            is_default: false,
+            gpus,
+            bench_report: report.transpose()?,
+            gpu_hour_cost: cost.transpose()?,
+        })
     }
 }
 

@@ -2,36 +2,34 @@
 
 use std::collections::HashMap;
 
+use serde_saphyr::Spanned;
 use trtllm_records::EngineName;
 
-use super::value::ConfigValue;
-
-/// Checks the UUIDs of one engine and returns them in NVML's spelling. `wrong` gets the line and text of each mistake.
+/// Checks the UUIDs of one engine and returns them in NVML's spelling. The error has the line and the text of a mistake.
 pub(super) fn parse(
-    line: usize,
-    gpus: &[ConfigValue],
+    gpus: &Spanned<Vec<Spanned<String>>>,
     names_its_engines: bool,
-    wrong: &mut impl FnMut(usize, String),
-) -> Vec<String> {
+) -> Result<Vec<String>, (u64, String)> {
+    let wrong = |why: &str| Err((gpus.referenced.line(), why.to_owned()));
     if names_its_engines {
-        let why = "gpus needs one engine, but the engines of this source have names of their own; \
-                   give the entry a model (a socket), or remove gpus";
-        wrong(line, why.to_owned());
+        return wrong(
+            "gpus needs one engine, but the engines of this source have names of their own; \
+             give the entry a model (a socket), or remove gpus",
+        );
     }
-    if gpus.is_empty() {
-        wrong(line, "gpus is empty; list the UUIDs that nvidia-smi -L prints, or remove gpus".to_owned());
+    if gpus.value.is_empty() {
+        return wrong("gpus is empty; list the UUIDs that nvidia-smi -L prints, or remove gpus");
     }
     let mut found = Vec::new();
-    for gpu in gpus {
-        match uuid(&gpu.text) {
-            Ok(uuid) if found.contains(&uuid) => {
-                wrong(gpu.line, format!("gpus lists {uuid} twice; remove one of them"))
-            }
-            Ok(uuid) => found.push(uuid),
-            Err(why) => wrong(gpu.line, why),
+    for gpu in &gpus.value {
+        let line = gpu.referenced.line();
+        let uuid = uuid(&gpu.value).map_err(|why| (line, why))?;
+        if found.contains(&uuid) {
+            return Err((line, format!("gpus lists {uuid} twice; remove one of them")));
         }
+        found.push(uuid);
     }
-    found
+    Ok(found)
 }
 
 /// Model and version of the engine that has a GPU, by the UUID of the GPU.
@@ -74,26 +72,25 @@ mod tests {
 
     const UUID: &str = "GPU-0a1b2c3d-0000-4000-8000-00000000000f";
 
-    fn parsed(gpus: &[&str]) -> (Vec<String>, Vec<String>) {
-        let gpus: Vec<ConfigValue> = gpus.iter().map(|gpu| ConfigValue { text: (*gpu).to_owned(), line: 1 }).collect();
-        let mut whys = Vec::new();
-        (parse(1, &gpus, false, &mut |_, why| whys.push(why)), whys)
+    fn parsed(gpus: &[&str]) -> Result<Vec<String>, String> {
+        let gpus = serde_saphyr::from_str(&format!("{gpus:?}")).unwrap();
+        parse(&gpus, false).map_err(|(_, why)| why)
     }
 
     #[test]
     fn uuids_are_written_as_nvml_does() {
         let given = [UUID, &UUID.to_uppercase().replace("000F", "000E")];
         let expected = vec![UUID.to_owned(), UUID.replace("000f", "000e")];
-        assert_eq!(parsed(&given), (expected, Vec::new()));
+        assert_eq!(parsed(&given), Ok(expected));
     }
 
     #[test]
     fn a_uuid_that_no_gpu_can_have_is_refused_with_the_form() {
         for wrong in ["0", "", "GPU-", "GPU-0a1b2c3d", &UUID[4..], &UUID.replace('f', "g"), &UUID[..UUID.len() - 1]] {
-            let why = parsed(&[wrong]).1.remove(0);
+            let why = parsed(&[wrong]).unwrap_err();
             assert!(why.contains(&format!("{wrong:?}")) && why.contains("nvidia-smi -L"), "{why}");
         }
-        let why = parsed(&["MIG-0a1b2c3d-0000-4000-8000-00000000000f"]).1.remove(0);
+        let why = parsed(&["MIG-0a1b2c3d-0000-4000-8000-00000000000f"]).unwrap_err();
         assert!(why.contains("whole GPUs"), "{why}");
     }
 }

@@ -7,35 +7,37 @@ use trtllm_sources::executor::hosting::{Hosting, STATISTICS};
 use super::options::SourceOptions;
 
 /// Parses `executor:`. The caller refuses the keys that are left in `options`.
-pub(super) fn hosting(engine: &str, options: &mut SourceOptions) -> Hosting {
+pub(super) fn hosting(engine: &str, options: &mut SourceOptions) -> Result<Hosting, String> {
     if engine.is_empty() {
-        options.wrong("executor: has no engine directory; use executor:DIR");
+        return Err("executor: has no engine directory; use executor:DIR".to_owned());
     }
     let statistics = ExecutorOptions {
-        iter_stats_max_iterations: whole(options, "iter_stats_max_iterations")
+        iter_stats_max_iterations: whole(options, "iter_stats_max_iterations")?
             .unwrap_or(STATISTICS.iter_stats_max_iterations),
-        request_stats_max_iterations: whole(options, "request_stats_max_iterations")
+        request_stats_max_iterations: whole(options, "request_stats_max_iterations")?
             .unwrap_or(STATISTICS.request_stats_max_iterations),
     };
     if statistics.iter_stats_max_iterations == 0 {
-        options.wrong("iter_stats_max_iterations=0 turns off all statistics; use at least 1");
+        return Err("iter_stats_max_iterations=0 turns off all statistics; use at least 1".to_owned());
     }
-    Hosting { engine: engine.to_owned(), statistics, load: load(options) }
+    Ok(Hosting { engine: engine.to_owned(), statistics, load: load(options)? })
 }
 
-fn load(options: &mut SourceOptions) -> Option<SyntheticLoad> {
-    options.read("load", "synthetic", |text| (text == "synthetic").then_some(()))?;
+fn load(options: &mut SourceOptions) -> Result<Option<SyntheticLoad>, String> {
+    if options.read("load", "synthetic", |text| (text == "synthetic").then_some(()))?.is_none() {
+        return Ok(None);
+    }
     let above_zero = |text: &str| text.parse().ok().filter(|count| *count > 0);
     let number = |options: &mut SourceOptions, key| options.read(key, "a whole number above 0", above_zero);
-    Some(SyntheticLoad {
-        in_flight: number(options, "in_flight").unwrap_or(8),
-        prompt_tokens: number(options, "prompt_tokens").unwrap_or(512),
-        output_tokens: number(options, "output_tokens").unwrap_or(128),
-        requests: whole(options, "requests").map(u64::from),
-    })
+    Ok(Some(SyntheticLoad {
+        in_flight: number(options, "in_flight")?.unwrap_or(8),
+        prompt_tokens: number(options, "prompt_tokens")?.unwrap_or(512),
+        output_tokens: number(options, "output_tokens")?.unwrap_or(128),
+        requests: whole(options, "requests")?.map(u64::from),
+    }))
 }
 
-fn whole(options: &mut SourceOptions, key: &str) -> Option<u32> {
+fn whole(options: &mut SourceOptions, key: &'static str) -> Result<Option<u32>, String> {
     options.read(key, "a whole number", |text| text.parse().ok())
 }
 

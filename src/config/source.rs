@@ -61,103 +61,96 @@ impl SourceSpec {
             Self::Replay { .. } => "replay",
         }
     }
-
-    /// Parses a source, or returns every mistake in it, each with its remedy.
-    pub fn read(url: &str) -> Result<Self, Vec<String>> {
-        let url = if url == "auto" { "auto:" } else { url };
-        if let Some(why) = unrendered(url) {
-            return Err(vec![format!("this {why}")]);
-        }
-        let Some((scheme, rest)) = url.split_once(':') else { return Err(vec![format!("no scheme; {}", remedy())]) };
-        let (body, query) = rest.split_once('?').unwrap_or((rest, ""));
-        let mut options = SourceOptions::parse(query);
-        let spec = match scheme {
-            // The simulated SDK checks its options itself.
-            "sim" if body.is_empty() => {
-                options.take_all();
-                Ok(Self::Simulated(url.to_owned()))
-            }
-            "sim" => Err(format!("unexpected {body:?} after sim:; use sim: or sim:?key=value&…")),
-            "trtllm-disagg" => access(scheme, body, &mut options).map(Self::Orchestrator),
-            "trtllm-serve" => {
-                let access = access(scheme, body, &mut options);
-                let extras = Extras {
-                    perf_metrics: options.boolean("perf_metrics").unwrap_or(true),
-                    lines: lines(&mut options),
-                    prometheus_metrics: options.boolean("prometheus_metrics").unwrap_or(true),
-                };
-                access.map(|access| Self::TrtllmServe { access, extras })
-            }
-            "auto" if body.is_empty() => Ok(Self::Auto { ports: options.ports().unwrap_or_else(|| vec![USUAL_PORT]) }),
-            "auto" => Err(format!("unexpected {body:?} after auto:; use auto or auto:?ports=8000,8001")),
-            "socket" | "replay" | "perf-metrics" if body.is_empty() => {
-                return Err(vec![format!("{scheme}: has no path; use {scheme}:PATH")]);
-            }
-            "perf-metrics" => Ok(Self::PerfMetrics(LinesDir {
-                path: PathBuf::from(body),
-                from_start: options.boolean("from_start").unwrap_or(false),
-            })),
-            "socket" => Ok(Self::Socket(PathBuf::from(body))),
-            "replay" => {
-                let pace = match (options.above_zero("rate"), options.speed()) {
-                    (Some(_), Some(_)) => Err("rate and speed cannot be combined; remove one of them".to_owned()),
-                    (Some(rate), None) => Ok(Pace::Rate(rate)),
-                    (None, speed) => Ok(Pace::Recorded(speed.unwrap_or(1.0))),
-                };
-                let engine = options.take("engine");
-                pace.map(|pace| Self::Replay { path: PathBuf::from(body), engine, pace })
-            }
-            #[cfg(feature = "executor")]
-            "executor" => Ok(Self::Executor(Box::new(super::hosted::hosting(body, &mut options)))),
-            #[cfg(not(feature = "executor"))]
-            "executor" => {
-                return Err(vec!["this build has no Executor; build it with the feature \"executor\"".to_owned()]);
-            }
-            "triton" => return Err(vec![format!("a Triton server's page is not a source; {}", remedy())]),
-            "http" | "https" => {
-                return Err(vec![format!(
-                    "unknown scheme; write trtllm-serve: before the URL of an engine, or {}",
-                    remedy()
-                )]);
-            }
-            _ => return Err(vec![format!("unknown scheme; {}", remedy())]),
-        };
-        // Other errors quote parts of the URL. A quoted part could come from a password, which may contain any character.
-        if spec.is_err() && ["trtllm-serve", "trtllm-disagg"].contains(&scheme) && rest.contains('@') {
-            return Err(vec![USER_INFO.to_owned()]);
-        }
-        let spec = options.keep(spec);
-        options.finish(spec)
-    }
 }
 
 impl FromStr for SourceSpec {
     type Err = String;
 
+    /// The error is the first mistake, with its remedy.
     fn from_str(url: &str) -> Result<Self, String> {
-        Self::read(url).map_err(|mistakes| mistakes.join(". Also: "))
+        let url = if url == "auto" { "auto:" } else { url };
+        if let Some(why) = unrendered(url) {
+            return Err(format!("this {why}"));
+        }
+        let (scheme, rest) = url.split_once(':').ok_or_else(|| format!("no scheme; {}", remedy()))?;
+        let (body, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let mut options = SourceOptions::parse(query)?;
+        let spec = match scheme {
+            // The simulated SDK checks its options itself.
+            "sim" if body.is_empty() => {
+                options.take_all();
+                Self::Simulated(url.to_owned())
+            }
+            "sim" => return Err(format!("unexpected {body:?} after sim:; use sim: or sim:?key=value&…")),
+            "trtllm-disagg" => Self::Orchestrator(access(scheme, rest, &mut options)?),
+            "trtllm-serve" => Self::TrtllmServe {
+                access: access(scheme, rest, &mut options)?,
+                extras: Extras {
+                    perf_metrics: options.boolean("perf_metrics")?.unwrap_or(true),
+                    lines: lines(&mut options)?,
+                    prometheus_metrics: options.boolean("prometheus_metrics")?.unwrap_or(true),
+                },
+            },
+            "auto" if body.is_empty() => Self::Auto { ports: options.ports()?.unwrap_or_else(|| vec![USUAL_PORT]) },
+            "auto" => return Err(format!("unexpected {body:?} after auto:; use auto or auto:?ports=8000,8001")),
+            "socket" | "replay" | "perf-metrics" if body.is_empty() => {
+                return Err(format!("{scheme}: has no path; use {scheme}:PATH"));
+            }
+            "perf-metrics" => Self::PerfMetrics(LinesDir {
+                path: PathBuf::from(body),
+                from_start: options.boolean("from_start")?.unwrap_or(false),
+            }),
+            "socket" => Self::Socket(PathBuf::from(body)),
+            "replay" => {
+                let pace = match (options.above_zero("rate")?, options.speed()?) {
+                    (Some(_), Some(_)) => {
+                        return Err("rate and speed cannot be combined; remove one of them".to_owned());
+                    }
+                    (Some(rate), None) => Pace::Rate(rate),
+                    (None, speed) => Pace::Recorded(speed.unwrap_or(1.0)),
+                };
+                Self::Replay { path: PathBuf::from(body), engine: options.take("engine"), pace }
+            }
+            #[cfg(feature = "executor")]
+            "executor" => Self::Executor(Box::new(super::hosted::hosting(body, &mut options)?)),
+            #[cfg(not(feature = "executor"))]
+            "executor" => {
+                return Err("this build has no Executor; build it with the feature \"executor\"".to_owned());
+            }
+            "triton" => return Err(format!("a Triton server's page is not a source; {}", remedy())),
+            "http" | "https" => {
+                return Err(format!(
+                    "unknown scheme; write trtllm-serve: before the URL of an engine, or {}",
+                    remedy()
+                ));
+            }
+            _ => return Err(format!("unknown scheme; {}", remedy())),
+        };
+        options.finish()?;
+        Ok(spec)
     }
 }
 
 /// Reads the options `perf_metrics_dir` and `perf_metrics_from_start`.
-fn lines(options: &mut SourceOptions) -> Option<LinesDir> {
-    let path = options.path("perf_metrics_dir");
-    let from_start = options.boolean("perf_metrics_from_start");
+fn lines(options: &mut SourceOptions) -> Result<Option<LinesDir>, String> {
+    let path = options.path("perf_metrics_dir")?;
+    let from_start = options.boolean("perf_metrics_from_start")?;
     if path.is_none() && from_start.is_some() {
-        options.wrong("perf_metrics_from_start needs perf_metrics_dir; add it or remove the option");
+        return Err("perf_metrics_from_start needs perf_metrics_dir; add it or remove the option".to_owned());
     }
-    Some(LinesDir { path: path?, from_start: from_start.unwrap_or(false) })
+    Ok(path.map(|path| LinesDir { path, from_start: from_start.unwrap_or(false) }))
 }
 
-/// The server at `url`, with the options for access to it.
-fn access(scheme: &str, url: &str, options: &mut SourceOptions) -> Result<Access, String> {
-    let ca_file = options.path("ca_file");
-    let bearer_token_file = options.path("bearer_token_file");
-    let target = http_target(scheme, url)?;
+/// The server at the URL with which `rest` begins, with the options for access to it.
+fn access(scheme: &str, rest: &str, options: &mut SourceOptions) -> Result<Access, String> {
+    let url = rest.split('?').next().unwrap_or_default();
+    // Other errors quote parts of the URL. A quoted part could come from a password, which may contain any character.
+    let target = http_target(scheme, url).map_err(|why| if rest.contains('@') { USER_INFO.to_owned() } else { why })?;
+    let ca_file = options.path("ca_file")?;
     if ca_file.is_some() && target.starts_with("http:") {
-        options.wrong("ca_file is for https; remove it or use https");
+        return Err("ca_file is for https; remove it or use https".to_owned());
     }
-    Ok(Access { target, ca_file, bearer_token_file })
+    Ok(Access { target, ca_file, bearer_token_file: options.path("bearer_token_file")? })
 }
 
 fn http_target(scheme: &str, url: &str) -> Result<String, String> {

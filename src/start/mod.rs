@@ -18,7 +18,7 @@ use sd_notify::NotifyState;
 use tokio::task::{JoinHandle, JoinSet};
 
 use crate::cli::Cli;
-use crate::config::{self, ConfigError, EngineConfig, Mistakes, SourceSpec};
+use crate::config::{self, ConfigError, EngineConfig, SourceSpec};
 use trtllm_engines::State;
 use trtllm_gpu::usage::knows_processes;
 use trtllm_gpu::{self as gpu, GpuConfig, GpuHandle, GpuMode};
@@ -115,7 +115,7 @@ async fn serve(cli: &Cli, engines: Vec<EngineConfig>, web: Option<WebConfig>) ->
 
 /// The reload of the configuration after SIGHUP. Another thread reads the file, because a file system may hang.
 #[derive(Default)]
-struct Reload(Option<JoinHandle<Result<Vec<EngineConfig>, Mistakes>>>);
+struct Reload(Option<JoinHandle<Result<Vec<EngineConfig>, ConfigError>>>);
 
 impl Reload {
     fn start(&mut self, file: Option<&Path>) {
@@ -128,7 +128,7 @@ impl Reload {
     }
 
     /// Returns the configuration once it was read. Can be cancelled at any time.
-    async fn finished(&mut self) -> Result<Vec<EngineConfig>, Mistakes> {
+    async fn finished(&mut self) -> Result<Vec<EngineConfig>, ConfigError> {
         loop {
             match &mut self.0 {
                 None => std::future::pending().await,
@@ -156,7 +156,7 @@ struct Daemon {
 
 impl Daemon {
     /// Applies a configuration that was read again. An invalid configuration changes nothing.
-    fn reload(&mut self, engines: Result<Vec<EngineConfig>, Mistakes>) {
+    fn reload(&mut self, engines: Result<Vec<EngineConfig>, ConfigError>) {
         let applied = match engines {
             Ok(engines) => self.drivers.reload(engines).map_err(|error| error.to_string()),
             Err(error) => Err(error.to_string()),
@@ -192,8 +192,7 @@ async fn start(
         }
         listen::bind(&cli.listen_address, "--web.listen-address").await?
     };
-    let health_listeners =
-        listen::bind(&cli.health_addresses().map_err(ConfigError::from)?, "--web.health-address").await?;
+    let health_listeners = listen::bind(&cli.health_addresses()?, "--web.health-address").await?;
     let addresses = |of: &[Listener]| -> Vec<String> {
         of.iter().filter_map(Listener::address).map(|address| address.to_string()).collect()
     };

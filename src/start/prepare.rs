@@ -51,34 +51,23 @@ pub struct Prepared {
     pub(super) web: Option<WebConfig>,
 }
 
-/// Reads and checks the command line, the environment and the files, or returns every mistake in them. The daemon starts
+/// Reads and checks the command line, the environment and the files, or returns the first mistake in them. The daemon starts
 /// with this; check-config and --dry-run only print its result.
 pub fn prepare(cli: &Cli) -> Result<Prepared, ConfigError> {
-    let mut mistakes = cli.mistakes.clone();
-    cli.check(&mut mistakes);
+    cli.check()?;
     // Without a source, engines can still publish to the default ingest socket.
     let default = || vec![EngineConfig::default_socket(Path::new(DEFAULT_SOCKET), cli.objectives)];
-    let mut engines = mistakes.take_all(cli.engines()).flatten().unwrap_or_else(default);
-    if let Some(report) = mistakes.take(cli.bench_report()).flatten() {
+    let mut engines = cli.engines()?.unwrap_or_else(default);
+    if let Some(report) = cli.bench_report()? {
         engines.iter_mut().for_each(|engine| engine.bench_report = Some(Arc::clone(&report)));
     }
     if cli.gpu_hour_cost.is_some() {
         engines.iter_mut().for_each(|engine| engine.gpu_hour_cost = cli.gpu_hour_cost);
     }
-    let web = cli.web_config_file.as_deref().map(WebConfig::load).and_then(|web| {
-        let failed = |error: exporter_web_config::Error| {
-            error.mistakes().for_each(|mistake| mistakes.add(format!("--web.config.file {mistake}")));
-        };
-        web.map_err(failed).ok()
-    });
-    if !cli.systemd_socket {
-        mistakes.take(listen::check(&cli.listen_address, "--web.listen-address"));
-    }
-    if let Some(addresses) = mistakes.take_all(cli.health_addresses()) {
-        mistakes.take(listen::check(&addresses, "--web.health-address"));
-    }
+    let web = cli.web_config_file.as_deref().map(WebConfig::load).transpose();
+    let web = web.map_err(|error| ConfigError::Other(format!("--web.config.file {error}")))?;
     if let Some(recorder) = cli.recorder() {
-        mistakes.take(recorder.check());
+        recorder.check().map_err(|error| ConfigError::Other(error.to_string()))?;
     }
-    Ok(mistakes.unless_any(Prepared { engines, web })?)
+    Ok(Prepared { engines, web })
 }

@@ -295,7 +295,7 @@ fn check_config_says_which_objective_is_never_judged() {
     assert!(!said.contains("warning"), "{said}");
 }
 
-/// The flags of the daemon are checked with the file, because a start checks both.
+/// The flags of the daemon are checked with the file, because a start checks both. They may be before and after the command.
 #[test]
 fn check_config_checks_the_flags_too() {
     let folder = tempfile::tempdir().unwrap();
@@ -314,6 +314,10 @@ fn check_config_checks_the_flags_too() {
     let page = ["--web.listen-address", "unix:/nowhere/x.sock", "check-config", file];
     refused(2, &page, &["--web.listen-address", "/nowhere/x.sock"]);
     assert_eq!(run(&["check-config", file]).status.code(), Some(0));
+    refused(2, &["check-config", file, "--poll.interval", "0s"], &["--poll.interval", "between"]);
+    refused(2, &["check-config", "--poll.interval=0s", file, "--gpu", "off"], &["--poll.interval", "between"]);
+    refused(2, &["--gpu", "off", "check-config", file, "--stale-after", "1ms"], &["--stale-after", "between"]);
+    assert_eq!(run(&["--gpu", "off", "check-config", file, "--gpu", "auto"]).status.code(), Some(0));
 }
 
 #[cfg(feature = "executor")]
