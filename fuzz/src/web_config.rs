@@ -15,9 +15,8 @@ pub fn run(data: &[u8]) {
         let path = folder.path().join("web.yml");
         std::fs::write(&path, text).unwrap();
         if let Err(error) = WebConfig::load(&path) {
-            let mistakes: Vec<String> = error.mistakes().collect();
-            assert!(!mistakes.is_empty() && mistakes.len() <= text.len().max(1), "{mistakes:?}");
-            assert!(mistakes.iter().all(|mistake| !mistake.contains('\n')), "a mistake is one line: {mistakes:?}");
+            let mistake = error.to_string();
+            assert!(!mistake.contains('\n'), "a mistake is one line: {mistake:?}");
         }
     });
 }

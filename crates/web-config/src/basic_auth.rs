@@ -11,8 +11,7 @@ use http::HeaderValue;
 use parking_lot::Mutex;
 use ring::digest::{SHA256, digest};
 
-use crate::error::Refusal;
-use crate::error::{Problem, Problems};
+use crate::error::{Error, Refusal};
 use crate::turns::{ClientAddress, Turns};
 
 /// The highest cost of a hash that is accepted. A comparison of this cost takes about a second, and other requests wait for it.
@@ -33,21 +32,21 @@ pub(crate) struct Users {
 
 impl Users {
     /// Fails if a hash is not a bcrypt hash.
-    pub(crate) fn new(hashes: BTreeMap<String, String>) -> Result<Self, Problems> {
-        let (mut max_cost, mut problems) = (4, Problems::default());
+    pub(crate) fn new(hashes: BTreeMap<String, String>) -> Result<Self, Error> {
+        let mut max_cost = 4;
         for (user, hash) in &hashes {
-            let cost = bcrypt::HashParts::from_str(hash).map_err(|error| error.to_string());
-            let cost = cost.map(|parts| parts.get_cost()).and_then(|cost| match cost {
-                4..=MAX_COST => Ok(cost),
-                _ => Err(format!("cost {cost} is not between 4 and {MAX_COST}")),
-            });
-            let cost = problems.take(cost.map_err(|why| {
+            let cost = match bcrypt::HashParts::from_str(hash).map(|parts| parts.get_cost()) {
+                Ok(cost @ 4..=MAX_COST) => Ok(cost),
+                Ok(cost) => Err(format!("cost {cost} is not between 4 and {MAX_COST}")),
+                Err(error) => Err(error.to_string()),
+            };
+            let cost = cost.map_err(|why| {
                 let remedy = "create one with `htpasswd -nbBC 10 USER PASSWORD`";
-                Problem::new(format!("basic_auth_users.{user}"), format!("is not a bcrypt hash: {why}; {remedy}"))
-            }));
-            max_cost = max_cost.max(cost.unwrap_or(max_cost));
+                Error::new(format!("basic_auth_users.{user}"), format!("is not a bcrypt hash: {why}; {remedy}"))
+            })?;
+            max_cost = max_cost.max(cost);
         }
-        problems.unless_any(Some(Self { hashes, max_cost }))
+        Ok(Self { hashes, max_cost })
     }
 
     pub(crate) fn is_empty(&self) -> bool {

@@ -10,12 +10,12 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, UnixTime};
 use tokio_rustls::rustls::server::WebPkiClientVerifier;
 use tokio_rustls::rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use tokio_rustls::rustls::{
-    CertificateError, DigitallySignedStruct, DistinguishedName, Error, RootCertStore, SignatureScheme,
+    CertificateError, DigitallySignedStruct, DistinguishedName, Error as TlsError, RootCertStore, SignatureScheme,
 };
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{ASN1Time, FromDer as _, X509Certificate};
 
-use crate::error::Problem;
+use crate::error::Error;
 use crate::file::{ClientAuth, TlsSection};
 use crate::pem::{Pem, PemFiles};
 
@@ -26,7 +26,7 @@ pub(crate) fn verifier(
     tls: &TlsSection,
     provider: &Arc<CryptoProvider>,
     files: &mut PemFiles,
-) -> Result<Arc<dyn ClientCertVerifier>, Problem> {
+) -> Result<Arc<dyn ClientCertVerifier>, Error> {
     let given = tls.client_ca.as_ref().map(|pem| files.certificates(pem, CA)).transpose()?.unwrap_or_default();
     let chain = match &tls.client_ca {
         Some(pem) if tls.client_auth.verifies() => Some(chain(pem, &given, provider)?),
@@ -45,7 +45,7 @@ fn chain(
     pem: &Pem,
     given: &[CertificateDer<'static>],
     provider: &Arc<CryptoProvider>,
-) -> Result<Arc<dyn ClientCertVerifier>, Problem> {
+) -> Result<Arc<dyn ClientCertVerifier>, Error> {
     let (mut roots, mut invalid) = (RootCertStore::empty(), None);
     for certificate in given {
         if let Err(error) = roots.add(certificate.clone()) {
@@ -54,10 +54,10 @@ fn chain(
         }
     }
     if let Some(error) = invalid.filter(|_| roots.is_empty()) {
-        return Err(Problem::new(CA, format!("{pem:?} has an unusable certificate: {error}; replace it")));
+        return Err(Error::new(CA, format!("{pem:?} has an unusable certificate: {error}; replace it")));
     }
     let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider));
-    builder.build().map_err(|error| Problem::new(CA, format!("{pem:?}: {error}; replace it")))
+    builder.build().map_err(|error| Error::new(CA, format!("{pem:?}: {error}; replace it")))
 }
 
 #[derive(Debug)]
@@ -85,7 +85,7 @@ impl ClientCertVerifier for Verifier {
         certificate: &CertificateDer<'_>,
         intermediates: &[CertificateDer<'_>],
         now: UnixTime,
-    ) -> Result<ClientCertVerified, Error> {
+    ) -> Result<ClientCertVerified, TlsError> {
         // As in Go, `client_ca` may list the client's own certificate instead of its CA. webpki does not support that.
         if let Some(chain) = &self.chain
             && !(self.given.iter().any(|given| given == certificate) && is_valid_client(certificate, now))
@@ -106,7 +106,7 @@ impl ClientCertVerifier for Verifier {
         message: &[u8],
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
+    ) -> Result<HandshakeSignatureValid, TlsError> {
         verify_tls12_signature(message, certificate, signature, &self.provider.signature_verification_algorithms)
     }
 
@@ -115,7 +115,7 @@ impl ClientCertVerifier for Verifier {
         message: &[u8],
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
+    ) -> Result<HandshakeSignatureValid, TlsError> {
         verify_tls13_signature(message, certificate, signature, &self.provider.signature_verification_algorithms)
     }
 

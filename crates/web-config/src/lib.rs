@@ -13,7 +13,6 @@ mod rate_limit;
 mod tls;
 mod turns;
 mod web_config;
-mod yaml;
 
 pub use acceptor::TlsAcceptor;
 pub use access::{AccessControl, AccessControlLayer};

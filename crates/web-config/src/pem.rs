@@ -11,7 +11,7 @@ use ring::digest::{SHA256, digest};
 use tokio_rustls::rustls::pki_types::pem::{self, PemObject as _};
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-use crate::error::Problem;
+use crate::error::Error;
 
 /// PEM text, or the file that contains it.
 pub(crate) enum Pem {
@@ -49,37 +49,37 @@ impl PemFiles {
         self.0.iter().any(|(path, before)| read(path).ok().map(|bytes| sha256(&bytes)) != *before)
     }
 
-    fn text(&mut self, pem: &Pem, key: &str) -> Result<Vec<u8>, Problem> {
+    fn text(&mut self, pem: &Pem, key: &str) -> Result<Vec<u8>, Error> {
         match pem {
             Pem::Inline(text) => Ok(text.clone().into_bytes()),
             Pem::File(path) => self.read(path).map_err(|error| {
                 let hint = "relative paths start at the folder of the web configuration";
-                Problem::new(key, format!("{} cannot be read: {error}; {hint}", path.display()))
+                Error::new(key, format!("{} cannot be read: {error}; {hint}", path.display()))
             }),
         }
     }
 
     /// Reads the certificates. Fails if there is none.
-    pub(crate) fn certificates(&mut self, pem: &Pem, key: &str) -> Result<Vec<CertificateDer<'static>>, Problem> {
+    pub(crate) fn certificates(&mut self, pem: &Pem, key: &str) -> Result<Vec<CertificateDer<'static>>, Error> {
         let text = self.text(pem, key)?;
         let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
-        let found = found
-            .map_err(|error| Problem::new(key, format!("{pem:?} is not PEM ({}); replace it", describe(&error))))?;
+        let found =
+            found.map_err(|error| Error::new(key, format!("{pem:?} is not PEM ({}); replace it", describe(&error))))?;
         if found.is_empty() {
-            return Err(Problem::new(key, format!("{pem:?} has no PEM certificate; were the files swapped?")));
+            return Err(Error::new(key, format!("{pem:?} has no PEM certificate; were the files swapped?")));
         }
         Ok(found)
     }
 
-    pub(crate) fn private_key(&mut self, pem: &Pem, key: &str) -> Result<PrivateKeyDer<'static>, Problem> {
+    pub(crate) fn private_key(&mut self, pem: &Pem, key: &str) -> Result<PrivateKeyDer<'static>, Error> {
         let text = self.text(pem, key)?;
         if is_encrypted(&text) {
             let why = "is encrypted with a passphrase, and nobody could type it at the start; decrypt it";
-            return Err(Problem::new(key, format!("{pem:?} {why}: openssl pkey -in ENCRYPTED -out DECRYPTED")));
+            return Err(Error::new(key, format!("{pem:?} {why}: openssl pkey -in ENCRYPTED -out DECRYPTED")));
         }
         PrivateKeyDer::from_pem_slice(&text).map_err(|error| {
             let why = describe(&error);
-            Problem::new(key, format!("{pem:?} has no PEM private key ({why}); were the files swapped?"))
+            Error::new(key, format!("{pem:?} has no PEM private key ({why}); were the files swapped?"))
         })
     }
 }
@@ -132,7 +132,7 @@ mod tests {
         let mut why = |text: &str| {
             files
                 .private_key(&Pem::Inline(text.to_owned()), "key")
-                .map_or_else(|problem| problem.to_string(), |_| String::new())
+                .map_or_else(|error| error.to_string(), |_| String::new())
         };
         let pkcs8 = "-----BEGIN ENCRYPTED PRIVATE KEY-----\nMIIF\n-----END ENCRYPTED PRIVATE KEY-----\n";
         let older = "-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\nDEK-Info: AES-256-CBC,00\n\nMIIF\n\

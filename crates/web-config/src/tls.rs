@@ -4,14 +4,13 @@
 use std::sync::Arc;
 
 use tokio_rustls::rustls::crypto::{CryptoProvider, SupportedKxGroup, ring};
-use tokio_rustls::rustls::server::danger::ClientCertVerifier;
 use tokio_rustls::rustls::server::{NoServerSessionStorage, ServerConfig};
 use tokio_rustls::rustls::sign::{CertifiedKey, SingleCertAndKey};
 use tokio_rustls::rustls::version::{TLS12, TLS13};
 use tokio_rustls::rustls::{self, SupportedCipherSuite, SupportedProtocolVersion};
 
 use crate::client_certificates::verifier;
-use crate::error::{Problem, Problems};
+use crate::error::Error;
 use crate::file::{ClientAuth, TlsSection};
 use crate::pem::PemFiles;
 
@@ -44,89 +43,66 @@ impl Tls {
         tls: &TlsSection,
         previous: Option<&Self>,
         files: &mut PemFiles,
-    ) -> Result<(Self, Option<Problems>), Problems> {
-        let mut problems = Problems::default();
+    ) -> Result<(Self, Option<Error>), Error> {
         let (identity, warning) = match (identity(tls, files), previous) {
-            (Err(error), Some(previous)) => (Some(Arc::clone(&previous.identity)), Some(error)),
-            (identity, _) => (problems.take(identity), None),
+            (Err(error), Some(previous)) => (Arc::clone(&previous.identity), Some(error)),
+            (identity, _) => (identity?, None),
         };
-        let settings = problems.take(Settings::of(tls, files));
-        let Some((identity, settings)) = identity.zip(settings) else { return Err(problems) };
-        let config = problems.take(settings.server_config(tls, Arc::clone(&identity)));
-        problems.unless_any(config.map(|config| (Self { identity, config: Arc::new(config) }, warning)))
+        let config = server_config(tls, Arc::clone(&identity), files)?;
+        Ok((Self { identity, config: Arc::new(config) }, warning))
     }
 }
 
 /// Reads the certificate and its key.
-fn identity(tls: &TlsSection, files: &mut PemFiles) -> Result<Arc<CertifiedKey>, Problems> {
+fn identity(tls: &TlsSection, files: &mut PemFiles) -> Result<Arc<CertifiedKey>, Error> {
     let (cert_key, private_key) = ("tls_server_config.cert_file", "tls_server_config.key_file");
-    // Both are read before either is checked, so that a later change of either one is noticed.
-    let mut problems = Problems::default();
-    let chain = problems.take(files.certificates(&tls.cert, cert_key));
-    let key = problems.take(files.private_key(&tls.key, private_key));
-    let Some((chain, key)) = chain.zip(key) else { return Err(problems) };
+    let chain = files.certificates(&tls.cert, cert_key)?;
+    let key = files.private_key(&tls.key, private_key)?;
     let identity = CertifiedKey::from_der(chain, key, &ring::default_provider()).map_err(|error| match error {
         rustls::Error::InconsistentKeys(_) => {
-            Problem::new(private_key, format!("{:?} is not the key of {:?}; name a pair", tls.key, tls.cert))
+            Error::new(private_key, format!("{:?} is not the key of {:?}; name a pair", tls.key, tls.cert))
         }
         other => {
             let why = format!("{:?} and its key are not supported: {other}; use {SUPPORTED}", tls.cert);
-            Problem::new(cert_key, why)
+            Error::new(cert_key, why)
         }
     })?;
     Ok(Arc::new(identity))
 }
 
-/// The settings of the section, except the certificate.
-struct Settings {
-    provider: Arc<CryptoProvider>,
-    clients: Option<Arc<dyn ClientCertVerifier>>,
-}
-
-impl Settings {
-    fn of(tls: &TlsSection, files: &mut PemFiles) -> Result<Self, Problems> {
-        let mut problems = Problems::default();
-        let default = ring::default_provider();
-        let cipher_suites = problems.take(cipher_suites(tls, &default.cipher_suites));
-        let kx_groups = problems.take(curves(&tls.curves, &default.kx_groups));
-        let clients =
-            (tls.client_auth != ClientAuth::None).then(|| verifier(tls, &ring::default_provider().into(), files));
-        let clients = problems.take(clients.transpose());
-        let all = cipher_suites.zip(kx_groups).zip(clients);
-        problems.unless_any(all.map(|((cipher_suites, kx_groups), clients)| Self {
-            provider: Arc::new(CryptoProvider { cipher_suites, kx_groups, ..default }),
-            clients,
-        }))
+fn server_config(tls: &TlsSection, identity: Arc<CertifiedKey>, files: &mut PemFiles) -> Result<ServerConfig, Error> {
+    let default = ring::default_provider();
+    let provider = CryptoProvider {
+        cipher_suites: cipher_suites(tls, &default.cipher_suites)?,
+        kx_groups: curves(&tls.curves, &default.kx_groups)?,
+        ..default
+    };
+    let versions: Vec<&SupportedProtocolVersion> = [(tls.tls13, &TLS13), (tls.tls12, &TLS12)]
+        .into_iter()
+        .filter_map(|(on, version)| on.then_some(version))
+        .collect();
+    let unusable = |error| Error::new("tls_server_config.cipher_suites", format!("{error}; remove it"));
+    let builder = ServerConfig::builder_with_provider(Arc::new(provider));
+    let builder = builder.with_protocol_versions(&versions).map_err(unusable)?;
+    let builder = match tls.client_auth {
+        ClientAuth::None => builder.with_no_client_auth(),
+        _ => builder.with_client_cert_verifier(verifier(tls, &ring::default_provider().into(), files)?),
+    };
+    let mut config = builder.with_cert_resolver(Arc::new(SingleCertAndKey::from(identity)));
+    // Go documents that `true` means that the server's order of cipher suites decides.
+    config.ignore_client_order = tls.prefer_server_order;
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    if tls.client_auth != ClientAuth::None {
+        // A resumed session would not send the client's certificate again, which may have expired in the meantime.
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        config.send_tls13_tickets = 0;
     }
-
-    fn server_config(self, tls: &TlsSection, identity: Arc<CertifiedKey>) -> Result<ServerConfig, Problem> {
-        let versions: Vec<&SupportedProtocolVersion> = [(tls.tls13, &TLS13), (tls.tls12, &TLS12)]
-            .into_iter()
-            .filter_map(|(on, version)| on.then_some(version))
-            .collect();
-        let unusable = |error| Problem::new("tls_server_config.cipher_suites", format!("{error}; remove it"));
-        let builder = ServerConfig::builder_with_provider(self.provider);
-        let builder = builder.with_protocol_versions(&versions).map_err(unusable)?;
-        let builder = match self.clients {
-            None => builder.with_no_client_auth(),
-            Some(clients) => builder.with_client_cert_verifier(clients),
-        };
-        let mut config = builder.with_cert_resolver(Arc::new(SingleCertAndKey::from(identity)));
-        // Go documents that `true` means that the server's order of cipher suites decides.
-        config.ignore_client_order = tls.prefer_server_order;
-        config.alpn_protocols = vec![b"http/1.1".to_vec()];
-        if tls.client_auth != ClientAuth::None {
-            // A resumed session would not send the client's certificate again, which may have expired in the meantime.
-            config.session_storage = Arc::new(NoServerSessionStorage {});
-            config.send_tls13_tickets = 0;
-        }
-        Ok(config)
-    }
+    Ok(config)
 }
 
 /// All suites of TLS 1.3 are always offered. The list selects among those of TLS 1.2.
-fn cipher_suites(tls: &TlsSection, offered: &[SupportedCipherSuite]) -> Result<Vec<SupportedCipherSuite>, Problem> {
-    let invalid = |why: String| Problem::new("tls_server_config.cipher_suites", why);
+fn cipher_suites(tls: &TlsSection, offered: &[SupportedCipherSuite]) -> Result<Vec<SupportedCipherSuite>, Error> {
+    let invalid = |why: String| Error::new("tls_server_config.cipher_suites", why);
     if tls.cipher_suites.is_empty() {
         return Ok(offered.to_vec());
     }
@@ -164,7 +140,7 @@ fn go_name(suite: SupportedCipherSuite) -> String {
 fn curves(
     names: &[String],
     offered: &[&'static dyn SupportedKxGroup],
-) -> Result<Vec<&'static dyn SupportedKxGroup>, Problem> {
+) -> Result<Vec<&'static dyn SupportedKxGroup>, Error> {
     use rustls::NamedGroup::{X25519, secp256r1, secp384r1};
     const KEY: &str = "tls_server_config.curve_preferences";
     const KNOWN: &str = "choose from X25519, CurveP256, CurveP384";
@@ -175,13 +151,13 @@ fn curves(
             "CurveP256" => secp256r1,
             "CurveP384" => secp384r1,
             "CurveP521" => continue,
-            other => return Err(Problem::new(KEY, format!("{other:?} is unknown; {KNOWN}"))),
+            other => return Err(Error::new(KEY, format!("{other:?} is unknown; {KNOWN}"))),
         };
         chosen.extend(offered.iter().find(|curve| curve.name() == group));
     }
     match (names.is_empty(), chosen.is_empty()) {
         (true, _) => Ok(offered.to_vec()),
-        (false, true) => Err(Problem::new(KEY, format!("CurveP521 is not supported; {KNOWN}"))),
+        (false, true) => Err(Error::new(KEY, format!("CurveP521 is not supported; {KNOWN}"))),
         (false, false) => Ok(chosen),
     }
 }

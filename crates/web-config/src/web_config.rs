@@ -10,7 +10,7 @@ use parking_lot::{Mutex, RwLock};
 use tokio::time::MissedTickBehavior;
 
 use crate::basic_auth::{BasicAuth, Users};
-use crate::error::{Error, Problem, Problems, Refusal};
+use crate::error::{Error, Refusal};
 use crate::file::ConfigFile;
 use crate::pem::PemFiles;
 use crate::rate_limit::{Rate, TokenBucket};
@@ -169,9 +169,9 @@ impl State {
                 *self.settings.write() = Some(Arc::clone(&reloads.last_valid));
                 Ok(warning.map(|warning| warning.to_string()))
             }
-            Err(problem) => {
+            Err(error) => {
                 *self.settings.write() = None;
-                Err(problem.to_string())
+                Err(error.to_string())
             }
         };
         reloads.files = files;
@@ -195,25 +195,23 @@ fn load(path: &Path, previous: Option<&Settings>, files: &mut PemFiles) -> Resul
     let text = files.read(path).and_then(|text| String::from_utf8(text).map_err(std::io::Error::other));
     let text = text.map_err(|error| {
         let why = format!("cannot be read: {error}; check the path and its permissions");
-        Error::new(path, vec![Problem::without_key(why)])
+        Error::without_key(why).in_file(path, "")
     })?;
-    let error = |problems: Problems| Error::new(path, problems.in_text(&text));
+    let error = |error: Error| error.in_file(path, &text);
     let folder = path.parent().unwrap_or(Path::new(""));
     let ConfigFile { tls, headers, users, rate } = ConfigFile::parse(&text, folder).map_err(error)?;
     let previous_tls = previous.and_then(|previous| previous.tls.as_ref());
-    let (tls, warning) = match tls.map(|tls| Tls::load(&tls, previous_tls, files)).transpose().map_err(error)? {
-        Some((tls, warning)) => (Some(tls), warning),
-        None => (None, None),
-    };
+    let tls = tls.map(|tls| Tls::load(&tls, previous_tls, files)).transpose().map_err(error)?;
+    let (tls, warning) = tls.map_or((None, None), |(tls, warning)| (Some(tls), warning));
     let settings = Settings { tls, headers, users, rate };
     if let Some(previous) = previous {
-        check_switch(&settings, previous).map_err(|problem| error(problem.into()))?;
+        check_switch(&settings, previous).map_err(error)?;
     }
     Ok((settings, warning.map(error)))
 }
 
 /// Refuses to switch TLS on or off, or to remove all users: a half-written file must not remove protection.
-fn check_switch(new: &Settings, previous: &Settings) -> Result<(), Problem> {
+fn check_switch(new: &Settings, previous: &Settings) -> Result<(), Error> {
     let (key, what) = if new.tls.is_some() != previous.tls.is_some() {
         ("tls_server_config", "TLS cannot be enabled or disabled")
     } else if new.users.is_empty() && !previous.users.is_empty() {
@@ -221,7 +219,7 @@ fn check_switch(new: &Settings, previous: &Settings) -> Result<(), Problem> {
     } else {
         return Ok(());
     };
-    Err(Problem::new(key, format!("{what} at run time; restart the program or revert the change")))
+    Err(Error::new(key, format!("{what} at run time; restart the program or revert the change")))
 }
 
 #[cfg(test)]
