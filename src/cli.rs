@@ -1,4 +1,4 @@
-//! The command line as typed. Each flag can also be set by the environment variable `TRTLLM_EXPORTER_<FLAG>`.
+//! The command line as typed. Each flag can also be set by the environment variable `TRTLLM_EXPORTER_<FLAG>` ([`command`]).
 
 mod clients;
 mod limits;
@@ -29,6 +29,7 @@ use trtllm_service::log::LogFormat;
 
 pub use clients::{ClientOptions, CompareArgs, DoctorArgs, PastOptions, ReportFormat, TopArgs, WhatIfArgs};
 pub use record::{ExportArgs, RecordCommand, TraceFormat, time_us};
+pub use variables::command;
 
 /// The default ingest socket.
 pub const DEFAULT_SOCKET: &str = "/run/trtllm-exporter/ingest.sock";
@@ -45,180 +46,140 @@ pub struct Cli {
     /// replay:DIR, or auto for each trtllm-serve of this host or pod.
     /// Without --source and --config.file: GPU metrics and the default ingest socket.
     /// The variable may hold several, separated by spaces or newlines
-    #[arg(long, value_name = "URL", env = "TRTLLM_EXPORTER_SOURCE")]
+    #[arg(long, value_name = "URL")]
     pub source: Vec<String>,
 
     /// Label `model`: one for all --source flags, or one per --source [default: tensorrt_llm; on an ingest socket without
     /// --model and --model-version, each publisher names its engine]
-    #[arg(long, value_name = "NAME", env = "TRTLLM_EXPORTER_MODEL")]
+    #[arg(long, value_name = "NAME")]
     pub model: Vec<String>,
 
     /// Label `version`: one for all --source flags, or one per --source [default: 1]
-    #[arg(long = "model-version", value_name = "V", env = "TRTLLM_EXPORTER_MODEL_VERSION")]
+    #[arg(long = "model-version", value_name = "V")]
     pub model_version: Vec<String>,
 
     /// Times that are promised to users, for all --source flags: ttft (time to first token), tpot (time per output token after
     /// the first), e2e (end to end), as in ttft=500ms,tpot=50ms,e2e=10s. nv_trt_llm_objective_* say which requests met them
-    #[arg(
-        long,
-        value_name = "LIST",
-        env = "TRTLLM_EXPORTER_OBJECTIVES",
-        default_value = "",
-        hide_default_value = true,
-        value_parser = objectives
-    )]
+    #[arg(long, value_name = "LIST", default_value = "", hide_default_value = true, value_parser = objectives)]
     pub objectives: Objectives,
 
     /// Report of trtllm-bench (--report_json) to compare the engines of all --source flags with: its numbers are on the page as
     /// nv_trt_llm_bench_*
-    #[arg(long = "bench-report", value_name = "FILE", env = "TRTLLM_EXPORTER_BENCH_REPORT", value_parser = path_or_empty())]
+    #[arg(long = "bench-report", value_name = "FILE", value_parser = path_or_empty())]
     pub bench_report: Option<PathBuf>,
 
     /// Price of a GPU for an hour, in any currency: nv_trt_llm_gpu_cost_total says what the GPUs of the engines of all --source
     /// flags have cost
-    #[arg(long = "cost.gpu-hour", value_name = "X", env = "TRTLLM_EXPORTER_COST_GPU_HOUR", allow_negative_numbers = true, value_parser = config::gpu_hour_cost)]
+    #[arg(long = "cost.gpu-hour", value_name = "X", allow_negative_numbers = true, value_parser = config::gpu_hour_cost)]
     pub gpu_hour_cost: Option<f64>,
 
     /// YAML file that lists engines with source, model, version, labels, objectives, gpus, bench_report and gpu_hour_cost. SIGHUP
     /// reads it again
-    #[arg(long = "config.file", value_name = "PATH", env = "TRTLLM_EXPORTER_CONFIG_FILE", conflicts_with = "source")]
+    #[arg(long = "config.file", value_name = "PATH", conflicts_with = "source")]
     pub config_file: Option<PathBuf>,
 
     /// Listen address (repeatable): HOST:PORT, :PORT (IPv6 and IPv4) or unix:PATH. Port 0 means any free port
-    #[arg(
-        long = "web.listen-address",
-        value_name = "ADDR",
-        env = "TRTLLM_EXPORTER_WEB_LISTEN_ADDRESS",
-        value_delimiter = ',',
-        default_value = ":8002"
-    )]
+    #[arg(long = "web.listen-address", value_name = "ADDR", value_delimiter = ',', default_value = ":8002")]
     pub listen_address: Vec<Address>,
 
     /// Path of the metrics page
-    #[arg(
-        long = "web.telemetry-path",
-        value_name = "PATH",
-        env = "TRTLLM_EXPORTER_WEB_TELEMETRY_PATH",
-        default_value = "/metrics"
-    )]
+    #[arg(long = "web.telemetry-path", value_name = "PATH", default_value = "/metrics")]
     pub telemetry_path: TelemetryPath,
 
     /// Web configuration file of Prometheus's exporter-toolkit: TLS, client certificates, passwords, rate limit
-    #[arg(
-        long = "web.config.file",
-        value_name = "PATH",
-        env = "TRTLLM_EXPORTER_WEB_CONFIG_FILE",
-        value_parser = path_or_empty()
-    )]
+    #[arg(long = "web.config.file", value_name = "PATH", value_parser = path_or_empty())]
     pub web_config_file: Option<PathBuf>,
 
     /// Listen on the sockets of a systemd .socket unit instead of --web.listen-address. A Unix socket at the path of an
     /// ingest socket is used for ingest, also without this flag
-    #[arg(long = "web.systemd-socket", env = "TRTLLM_EXPORTER_WEB_SYSTEMD_SOCKET")]
+    #[arg(long = "web.systemd-socket")]
     pub systemd_socket: bool,
 
     /// Maximum number of concurrent requests; further ones get 503. 0 means no limit
-    #[arg(long = "web.max-requests", value_name = "N", env = "TRTLLM_EXPORTER_WEB_MAX_REQUESTS", default_value_t = MAX_REQUESTS, value_parser = whole::<usize>)]
+    #[arg(long = "web.max-requests", value_name = "N", default_value_t = MAX_REQUESTS, value_parser = whole::<usize>)]
     pub max_requests: usize,
 
     /// Host names that clients may use for the pages and /api (repeatable), against DNS rebinding. IP addresses, localhost and
     /// health checks are always allowed. Default: all names
-    #[arg(
-        long = "web.allowed-hosts",
-        value_name = "NAME",
-        env = "TRTLLM_EXPORTER_WEB_ALLOWED_HOSTS",
-        value_delimiter = ','
-    )]
+    #[arg(long = "web.allowed-hosts", value_name = "NAME", value_delimiter = ',')]
     pub allowed_hosts: Vec<AllowedHost>,
 
     /// Listen address for /healthz and /readyz only, without TLS and passwords (repeatable)
-    #[arg(
-        long = "web.health-address",
-        value_name = "ADDR",
-        env = "TRTLLM_EXPORTER_WEB_HEALTH_ADDRESS",
-        value_delimiter = ','
-    )]
+    #[arg(long = "web.health-address", value_name = "ADDR", value_delimiter = ',')]
     pub health_address: Vec<String>,
 
     /// File for the bound addresses, one per line
-    #[arg(long = "web.port-file", value_name = "PATH", env = "TRTLLM_EXPORTER_WEB_PORT_FILE")]
+    #[arg(long = "web.port-file", value_name = "PATH")]
     pub port_file: Option<PathBuf>,
 
     /// Interval between polls of a source. An idle engine is polled half as often if that is at most 200ms
-    #[arg(long = "poll.interval", value_name = "D", env = "TRTLLM_EXPORTER_POLL_INTERVAL", default_value = "100ms", value_parser = duration, allow_hyphen_values = true)]
+    #[arg(long = "poll.interval", value_name = "D", default_value = "100ms", value_parser = duration, allow_hyphen_values = true)]
     pub poll_interval: Duration,
 
     /// Timeout of a poll
-    #[arg(long = "poll.timeout", value_name = "D", env = "TRTLLM_EXPORTER_POLL_TIMEOUT", default_value = "5s", value_parser = duration, allow_hyphen_values = true)]
+    #[arg(long = "poll.timeout", value_name = "D", default_value = "5s", value_parser = duration, allow_hyphen_values = true)]
     pub poll_timeout: Duration,
 
     /// Time without news after which an engine is stale and its load gauges are withdrawn
-    #[arg(long = "stale-after", value_name = "D", env = "TRTLLM_EXPORTER_STALE_AFTER", default_value = "15s", value_parser = duration, allow_hyphen_values = true)]
+    #[arg(long = "stale-after", value_name = "D", default_value = "15s", value_parser = duration, allow_hyphen_values = true)]
     pub stale_after: Duration,
 
     /// GPU metrics: off, auto (a missing driver is not an error) or required
-    #[arg(long, value_name = "MODE", env = "TRTLLM_EXPORTER_GPU", default_value = "auto")]
+    #[arg(long, value_name = "MODE", default_value = "auto")]
     pub gpu: GpuMode,
 
     /// NVML library to load instead of searching for it
-    #[arg(long = "gpu.library", value_name = "PATH", env = "TRTLLM_EXPORTER_GPU_LIBRARY")]
+    #[arg(long = "gpu.library", value_name = "PATH")]
     pub gpu_library: Option<PathBuf>,
 
     /// Interval between polls of a GPU, at least 100ms
-    #[arg(long = "gpu.interval", value_name = "D", env = "TRTLLM_EXPORTER_GPU_INTERVAL", default_value = "1s", value_parser = duration, allow_hyphen_values = true)]
+    #[arg(long = "gpu.interval", value_name = "D", default_value = "1s", value_parser = duration, allow_hyphen_values = true)]
     pub gpu_interval: Duration,
 
     /// Export only these GPUs (repeatable). Default: those of CUDA_VISIBLE_DEVICES or NVIDIA_VISIBLE_DEVICES (indexes of CUDA only
     /// with CUDA_DEVICE_ORDER=PCI_BUS_ID)
-    #[arg(long = "gpu.uuid", value_name = "UUID", env = "TRTLLM_EXPORTER_GPU_UUID", value_delimiter = ',')]
+    #[arg(long = "gpu.uuid", value_name = "UUID", value_delimiter = ',')]
     pub gpu_uuid: Vec<String>,
 
     /// Export GPU memory and utilization per process; costs the driver some milliseconds per GPU and poll
-    #[arg(long = "gpu.processes", env = "TRTLLM_EXPORTER_GPU_PROCESSES")]
+    #[arg(long = "gpu.processes")]
     pub gpu_processes: bool,
 
     /// Socket of the kubelet's PodResources API, for the containers of each GPU. It may be missing; --gpu.pod-resources= disables it
     #[arg(
         long = "gpu.pod-resources",
         value_name = "PATH",
-        env = "TRTLLM_EXPORTER_GPU_POD_RESOURCES",
         default_value = "/var/lib/kubelet/pod-resources/kubelet.sock"
     )]
     pub gpu_pod_resources: std::ffi::OsString,
 
     /// Additional metric names of other exporters: trtllm (trtllm-serve), vllm (vllm:*), triton-core (nv_inference_*), dcgm (DCGM_FI_*), spec
-    #[arg(long = "metrics.compat", value_name = "LIST", env = "TRTLLM_EXPORTER_METRICS_COMPAT", value_delimiter = ',')]
+    #[arg(long = "metrics.compat", value_name = "LIST", value_delimiter = ',')]
     pub compat: Vec<CompatSet>,
 
     /// User id that may publish to ingest sockets (repeatable). Default: everybody who may open the socket
-    #[arg(
-        long = "ingest.allow-uid",
-        value_name = "UID",
-        env = "TRTLLM_EXPORTER_INGEST_ALLOW_UID",
-        value_parser = whole::<u32>,
-        value_delimiter = ','
-    )]
+    #[arg(long = "ingest.allow-uid", value_name = "UID", value_parser = whole::<u32>, value_delimiter = ',')]
     pub allow_uid: Vec<u32>,
 
     /// Time after which an engine is forgotten whose publishers have left an ingest socket: its series end
-    #[arg(long = "engine.forget-after", value_name = "D", env = "TRTLLM_EXPORTER_ENGINE_FORGET_AFTER", default_value = "1h", value_parser = duration, allow_hyphen_values = true)]
+    #[arg(long = "engine.forget-after", value_name = "D", default_value = "1h", value_parser = duration, allow_hyphen_values = true)]
     pub forget_after: Duration,
 
     /// Directory of the flight recorder, which keeps the last records of every engine on disk. Default: nothing is recorded
-    #[arg(long = "record.dir", value_name = "DIR", env = "TRTLLM_EXPORTER_RECORD_DIR", value_parser = path_or_empty())]
+    #[arg(long = "record.dir", value_name = "DIR", value_parser = path_or_empty())]
     pub record_dir: Option<PathBuf>,
 
     /// Size of all files of the flight recorder together, at least 4MiB. The oldest are deleted first. The default keeps a day of one
     /// busy engine
-    #[arg(long = "record.max-size", value_name = "SIZE", env = "TRTLLM_EXPORTER_RECORD_MAX_SIZE", default_value = "2GiB", value_parser = record::size, allow_hyphen_values = true)]
+    #[arg(long = "record.max-size", value_name = "SIZE", default_value = "2GiB", value_parser = record::size, allow_hyphen_values = true)]
     pub record_max_size: u64,
 
     /// Age after which the files of the flight recorder are deleted. Default: only their size counts
-    #[arg(long = "record.max-age", value_name = "D", env = "TRTLLM_EXPORTER_RECORD_MAX_AGE", value_parser = duration, allow_hyphen_values = true)]
+    #[arg(long = "record.max-age", value_name = "D", value_parser = duration, allow_hyphen_values = true)]
     pub record_max_age: Option<Duration>,
 
     /// Log level: error, warn, info, debug or trace
-    #[arg(long = "log.level", value_name = "LEVEL", env = "TRTLLM_EXPORTER_LOG_LEVEL", default_value = "info", value_parser = log_level)]
+    #[arg(long = "log.level", value_name = "LEVEL", default_value = "info", value_parser = log_level)]
     pub log_level: tracing::Level,
 
     /// Print the sources, the listen addresses and the files that would be used, and exit. Checks as check-config does
@@ -226,7 +187,7 @@ pub struct Cli {
     pub dry_run: bool,
 
     /// Log format: logfmt or json
-    #[arg(long = "log.format", value_name = "FORMAT", env = "TRTLLM_EXPORTER_LOG_FORMAT", default_value = "logfmt")]
+    #[arg(long = "log.format", value_name = "FORMAT", default_value = "logfmt")]
     pub log_format: LogFormat,
 }
 

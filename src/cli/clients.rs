@@ -63,11 +63,11 @@ pub struct DoctorArgs {
 
     /// Also ask this source of an engine (repeatable), as in the exporter's --source. Default: each trtllm-serve of this
     /// host, if an exporter of this host is read. The variable may hold several, separated by spaces or newlines
-    #[arg(long, value_name = "URL", env = "TRTLLM_EXPORTER_SOURCE")]
+    #[arg(long, value_name = "URL")]
     pub source: Vec<String>,
 
     /// Also ask the sources in this file of the exporter
-    #[arg(long = "config.file", value_name = "PATH", env = "TRTLLM_EXPORTER_CONFIG_FILE", conflicts_with = "source")]
+    #[arg(long = "config.file", value_name = "PATH", conflicts_with = "source")]
     pub config_file: Option<PathBuf>,
 
     /// Do not ask any source

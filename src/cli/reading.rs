@@ -1,13 +1,12 @@
-//! Parses the command line and the environment with clap, and does what clap cannot: an empty variable counts as not set, a variable
-//! may hold several values, and a mistake is one line that names its remedy.
+//! Parses the command line and the environment with clap, and does what clap cannot: a variable may hold several values, and a mistake
+//! is one line that names its remedy.
 
 use std::error::Error as _;
 use std::ffi::{OsStr, OsString};
 
-use clap::builder::Resettable;
 use clap::error::{ContextKind, ErrorKind};
 use clap::parser::ValueSource;
-use clap::{Arg, ArgMatches, Command, CommandFactory as _, FromArgMatches as _};
+use clap::{Arg, ArgMatches, Command, FromArgMatches as _};
 
 use super::{Cli, overview, variables};
 use crate::config::nearest::nearest;
@@ -16,7 +15,7 @@ use crate::config::{ConfigError, hide_secrets, hide_secrets_of_url};
 impl Cli {
     /// Reads the command line and the environment, or returns the first mistake in them. Ends the process for `--help`.
     pub fn read() -> Result<Self, ConfigError> {
-        let (mut command, arguments) = (Self::command(), std::env::args_os().collect::<Vec<_>>());
+        let (mut command, arguments) = (variables::without_empty(), std::env::args_os().collect::<Vec<_>>());
         if overview::is_asked_for(&arguments, &command) {
             overview::print(command.clone());
         }
@@ -24,7 +23,6 @@ impl Cli {
         if arguments.iter().any(|argument| argument == "check-config") {
             command = command.mut_args(|argument| argument.global(true));
         }
-        let command = without_empty_variables(command);
         let matches = command.clone().try_get_matches_from(&arguments).map_err(|error| match error.use_stderr() {
             true => ConfigError::Other(in_words(&error, &arguments, &command)),
             false => error.exit(),
@@ -47,7 +45,7 @@ impl Cli {
             cli.config_file = Some(file.clone());
         }
         if matches!(cli.command, None | Some(super::Command::CheckConfig { .. })) {
-            variables::check(&Self::command()).map_err(ConfigError::Other)?;
+            variables::check().map_err(ConfigError::Other)?;
         }
         Ok(cli)
     }
@@ -71,18 +69,6 @@ impl Cli {
             split(&mut arguments.source, char::is_whitespace);
         }
     }
-}
-
-/// The command line without the variables that are empty, in all commands: compose files and charts set a variable to nothing if they
-/// have no value for it.
-fn without_empty_variables(command: Command) -> Command {
-    let is_empty = |variable: &OsStr| std::env::var_os(variable).is_some_and(|value| value.is_empty());
-    command
-        .mut_args(|argument| match argument.get_env() {
-            Some(variable) if is_empty(variable) => argument.env(Resettable::<clap::builder::OsStr>::Reset),
-            _ => argument,
-        })
-        .mut_subcommands(without_empty_variables)
 }
 
 /// Splits the value of a variable.

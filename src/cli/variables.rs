@@ -1,7 +1,9 @@
-//! Finds misspelt environment variables. Otherwise `TRTLLM_EXPORTER_SORCE` would be ignored without a message.
+//! The environment variables of the flags. An empty one counts as not set, and a misspelt one is a mistake: otherwise
+//! `TRTLLM_EXPORTER_SORCE` would be ignored without a message.
 
-use clap::Command;
+use clap::{Arg, Command, CommandFactory as _};
 
+use super::Cli;
 use crate::config::nearest::nearest;
 
 const PREFIX: &str = "TRTLLM_EXPORTER_";
@@ -9,10 +11,35 @@ const PREFIX: &str = "TRTLLM_EXPORTER_";
 /// Variables with the prefix that set no flag: the preload library, the Python package and the build read them.
 const OF_OTHERS: [&str; 7] = ["SOCKET", "REQUEST_STATS", "EXECUTOR_WAIT", "HELP", "REVISION", "COMMIT_DATE", "RUSTC"];
 
+/// The command line with the variable of each flag: `TRTLLM_EXPORTER_GPU_UUID` for `--gpu.uuid`.
+#[must_use]
+pub fn command() -> Command {
+    with_variables(|_| true)
+}
+
+/// The command line without the variables that are empty: compose files and charts set a variable to nothing if they have no value
+/// for it.
+pub(super) fn without_empty() -> Command {
+    with_variables(|variable| std::env::var_os(variable).is_none_or(|value| !value.is_empty()))
+}
+
+fn with_variables(counts: fn(&str) -> bool) -> Command {
+    let with_variable = move |argument: Arg| {
+        let flag = argument.get_long().filter(|flag| *flag != "dry-run");
+        let variable = flag.map(|flag| format!("{PREFIX}{}", flag.to_uppercase().replace(['.', '-'], "_")));
+        match variable.filter(|variable| counts(variable)) {
+            Some(variable) => argument.env(variable),
+            None => argument,
+        }
+    };
+    let of_doctor = |doctor: Command| doctor.mut_arg("source", with_variable).mut_arg("config_file", with_variable);
+    Cli::command().mut_args(with_variable).mut_subcommand("doctor", of_doctor)
+}
+
 /// Fails if a variable looks like the variable of a flag but is not.
-pub(super) fn check(command: &Command) -> Result<(), String> {
-    let all = std::iter::once(command).chain(command.get_subcommands()).flat_map(Command::get_arguments);
-    let known: Vec<&str> = all.filter_map(|argument| argument.get_env()?.to_str()).collect();
+pub(super) fn check() -> Result<(), String> {
+    let command = command();
+    let known: Vec<&str> = command.get_arguments().filter_map(|argument| argument.get_env()?.to_str()).collect();
     let set = std::env::vars_os().map(|(name, value)| [name, value].map(|text| text.to_string_lossy().into_owned()));
     match set.filter_map(|[name, value]| mistake(&name, &value, &known)).min() {
         Some(mistake) => Err(mistake),

@@ -187,7 +187,7 @@ mod tests {
 
     #[test]
     fn every_form_of_a_source_is_in_the_help_and_its_scheme_is_known() {
-        let command = <crate::cli::Cli as clap::CommandFactory>::command();
+        let command = crate::cli::command();
         let source = command.get_arguments().find(|argument| argument.get_id() == "source").unwrap();
         let help = source.get_help().unwrap().to_string();
         for form in super::super::forms::FORMS {

@@ -3,11 +3,11 @@
 
 use std::fmt::Write as _;
 
-use clap::{Command, CommandFactory as _};
+use clap::Command;
 use clap_complete::Shell;
 use clap_mangen::Man;
 
-use crate::cli::Cli;
+use crate::cli;
 use trtllm_page::build;
 
 use super::print;
@@ -26,13 +26,13 @@ pub fn run() {
 /// Prints the script with which a shell completes flags and commands.
 pub fn completions(shell: Shell) {
     let mut script = Vec::new();
-    clap_complete::generate(shell, &mut Cli::command(), "trtllm-exporter", &mut script);
+    clap_complete::generate(shell, &mut cli::command(), "trtllm-exporter", &mut script);
     print(&String::from_utf8_lossy(&script));
 }
 
 /// The manual page in roff format. It does not depend on the environment variables that are set.
 fn page() -> String {
-    let mut command = Cli::command().version(build::VERSION).term_width(WIDTH);
+    let mut command = cli::command().version(build::VERSION).term_width(WIDTH);
     command.build();
     let man = Man::new(command.clone()).manual("User Commands").date(build::COMMIT_DATE);
     let mut page = Vec::new();

@@ -2,8 +2,7 @@
 
 use std::process::Command;
 
-use clap::CommandFactory as _;
-use trtllm_exporter::cli::Cli;
+use trtllm_exporter::cli;
 
 use crate::support::daemon::Launch;
 use crate::support::lookalike::{Lookalike, steady};
@@ -16,7 +15,7 @@ fn printed(arguments: &[&str]) -> String {
 
 /// The names of all flags and commands.
 fn names() -> Vec<String> {
-    let command = Cli::command();
+    let command = cli::command();
     let flags = command.get_arguments().filter_map(|argument| argument.get_long().map(|name| format!("--{name}")));
     flags.chain(command.get_subcommands().map(|command| command.get_name().to_owned())).collect()
 }
@@ -42,13 +41,14 @@ fn the_version_names_the_revision_its_day_and_the_compiler() {
 /// Regression: compose files and charts set variables to nothing. Some of them counted as unset, and others ended the start.
 #[test]
 fn an_empty_variable_counts_as_not_set() {
-    let command = Cli::command();
-    let variables = command.get_arguments().filter_map(|argument| argument.get_env()?.to_str());
-    let all = variables.fold(Launch::new(), |launch, variable| launch.variable(variable, ""));
-    let printed = |launch: Launch| launch.run(&["--dry-run", "--gpu=off"]);
-    let (empty, unset) = (printed(all), printed(Launch::new()));
-    assert!(empty.status.success(), "{empty:?}");
-    assert_eq!(empty.stdout, unset.stdout);
+    let command = cli::command();
+    let variables = || command.get_arguments().filter_map(|argument| argument.get_env()?.to_str());
+    let all = || variables().fold(Launch::new(), |launch, variable| launch.variable(variable, ""));
+    for arguments in [&["--dry-run", "--gpu=off"][..], &["doctor", "--rules"]] {
+        let (empty, unset) = (all().run(arguments), Launch::new().run(arguments));
+        assert!(empty.status.success(), "{empty:?}");
+        assert_eq!(empty.stdout, unset.stdout);
+    }
 }
 
 /// Regression: `tests/run --help` installed packages.
