@@ -184,4 +184,34 @@ mod tests {
             assert_eq!(local_port(elsewhere), None, "{elsewhere}");
         }
     }
+
+    fn read(text: &str) -> Result<Vec<EngineConfig>, ConfigError> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x.yaml");
+        std::fs::write(&path, text).unwrap();
+        read_file(&path)
+    }
+
+    #[test]
+    fn any_number_of_engines_may_share_the_keys_of_one() {
+        let entry = |number| format!("- <<: *base\n  source: socket:{number}\n  model: m{number}\n");
+        let others: String = (1..200).map(entry).collect();
+        let base = "- &base\n  source: socket:0\n  model: m0\n  version: 1.0\n  labels: {team: search}\n";
+        let engines = read(&format!("engines:\n{base}{others}")).unwrap();
+        assert_eq!(engines.len(), 200);
+        for (number, EngineConfig { name, .. }) in engines.iter().enumerate() {
+            assert_eq!((name.model.as_str(), name.version.as_str()), (format!("m{number}").as_str(), "1.0"));
+            assert_eq!(name.labels, [("team".to_owned(), "search".to_owned())]);
+        }
+    }
+
+    #[test]
+    fn a_file_cannot_fill_the_memory() {
+        let levels: String = (1..30).map(|level| format!("- &a{level} [*a{0}, *a{0}, *a{0}]\n", level - 1)).collect();
+        let gpus = |text: &str| format!("engines:\n- source: socket:a\n  model: a\n  gpus: {text}\n");
+        for text in [format!("- &a0 x\n{levels}"), gpus(&format!("[{}]", "a, ".repeat(200_000))), gpus("&a [*a]")] {
+            let error = read(&text).unwrap_err().to_string();
+            assert!(error.contains("; "), "{error}");
+        }
+    }
 }

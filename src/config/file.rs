@@ -10,7 +10,7 @@ use serde_saphyr::{Error, Location, Spanned};
 use super::ConfigError;
 use super::entry::{Entry, Origin, unrendered};
 use super::nearest::remedy;
-use super::syntax::{Mistake, Node, nodes};
+use super::syntax::{Mistake, Node, TOO_MANY, nodes};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -42,7 +42,9 @@ fn parse(text: &str) -> Result<Vec<Spanned<Entry>>, Mistake> {
     }
     let nodes = nodes(text)?;
     let mut track = Track::new();
-    let file = serde_saphyr::with_deserializer_from_str(text, |yaml| {
+    // Any number of engines may share the keys of one. The other limits keep aliases from filling the memory.
+    let options = serde_saphyr::options! { budget: serde_saphyr::budget! { enforce_alias_anchor_ratio: false } };
+    let file = serde_saphyr::with_deserializer_from_str_with_options(text, options, |yaml| {
         Option::<ConfigFile>::deserialize(serde_path_to_error::Deserializer::new(yaml, &mut track))
     });
     let file = file.map_err(|error| schema(error.without_snippet(), &track.path().to_string(), &nodes))?;
@@ -71,6 +73,8 @@ fn with_source((index, entry): (usize, Spanned<Entry>)) -> Result<Spanned<Entry>
 fn schema(error: &Error, path: &str, nodes: &[Node<'_>]) -> Mistake {
     let location = error.location().unwrap_or(Location::UNKNOWN);
     let line = location.line();
+    // The error of a value that an alias repeats: its own location is where the value was given.
+    let error = if let Error::AliasError { error, .. } = error { error } else { error };
     // A mistake in a key is a mistake of the map that has it.
     let name = if let Error::SerdeUnknownField { field, .. } = error { field } else { "?" };
     let key = path.strip_suffix(name).map_or(path, |map| map.trim_end_matches('.'));
@@ -98,11 +102,18 @@ fn schema(error: &Error, path: &str, nodes: &[Node<'_>]) -> Mistake {
             Mistake::new(line, key, "a key is not a text; write a name before the colon")
         }
         Error::Unexpected { .. } => {
-            let (line, node) = value(key, location, nodes);
-            Mistake::new(line, key, shape(key, node))
+            let at = |location: Location| position(key, location, nodes).unwrap_or(nodes.len());
+            let found = nodes.get(at(error.location().unwrap_or(location))).map(|node| &node.event);
+            // A list or a map may begin below its key, so the line is that of the key.
+            let has_name = !key.is_empty() && !key.ends_with(']');
+            let name = at(location).checked_sub(1).and_then(|before| nodes.get(before)).filter(|_| has_name);
+            Mistake::new(name.map_or(line, |name| name.line), key, shape(key, found))
+        }
+        Error::RecursiveReferencesRequireWeakTypes { .. } => {
+            Mistake::new(line, key, "an alias repeats the value that contains it; remove it")
         }
         Error::NullIntoString { .. } => Mistake::new(line, key, "has no value; write one, or remove the entry"),
-        Error::Budget { .. } => Mistake::new(line, "", "the file has too many values; shorten it"),
+        Error::Budget { .. } | Error::AliasReplayLimitExceeded { .. } => Mistake::new(line, "", TOO_MANY),
         _ => Mistake::new(line, key, "is not valid; compare the file with examples/config.yaml"),
     }
 }
@@ -117,21 +128,14 @@ fn unknown(name: &str, map: &str, known: &[&str]) -> String {
     }
 }
 
-/// The value of `key`, which begins at `location`, and the line of its key.
-fn value<'a>(key: &str, location: Location, nodes: &'a [Node<'a>]) -> (u64, Option<&'a Event<'a>>) {
-    let offset = location.span().offset();
-    let mut at = nodes.iter().position(|node| node.offset == offset).unwrap_or(nodes.len());
+/// The position of the value of `key`, which begins at `location`.
+fn position(key: &str, location: Location, nodes: &[Node<'_>]) -> Option<usize> {
+    let is_here = |node: &Node<'_>| node.offset == location.span().offset();
+    let at = nodes.iter().position(is_here)?;
     // The first entry of a list may begin where the list does.
-    if let [list, entry, ..] = &nodes[at..]
-        && key.ends_with("[0]")
-        && matches!(list.event, Event::SequenceStart(..))
-        && entry.offset == offset
-    {
-        at += 1;
-    }
-    let has_name = !key.is_empty() && !key.ends_with(']');
-    let name = at.checked_sub(1).and_then(|before| nodes.get(before)).filter(|_| has_name);
-    (name.map_or(location.line(), |name| name.line), nodes.get(at).map(|node| &node.event))
+    let is_list = matches!(nodes[at].event, Event::SequenceStart(..));
+    let is_entry = is_list && key.ends_with("[0]") && nodes.get(at + 1).is_some_and(is_here);
+    Some(if is_entry { at + 1 } else { at })
 }
 
 /// What is wrong with the kind of a value, and what to write instead.

@@ -16,6 +16,10 @@ impl Mistake {
     }
 }
 
+/// The most keys and values of a file.
+const MAX_NODES: usize = 100_000;
+pub(super) const TOO_MANY: &str = "the file has too many values; shorten it";
+
 /// A key or a value, or the start of a list or map.
 pub(super) struct Node<'a> {
     pub(super) event: Event<'a>,
@@ -43,6 +47,9 @@ pub(super) fn nodes(text: &str) -> Result<Vec<Node<'_>>, Mistake> {
             Event::Scalar(..) | Event::SequenceStart(..) | Event::MappingStart(..) | Event::Alias(_) => {
                 let (offset, column) = (span.start.index() as u64, span.start.col() as u64 + 1);
                 nodes.push(Node { event, offset, line, column });
+                if nodes.len() > MAX_NODES {
+                    return Err(Mistake::new(line, "", TOO_MANY));
+                }
             }
             _ => {}
         }

@@ -44,6 +44,9 @@ pub(super) const FILES: &[(&str, usize, &[&str])] = &[
     ("engines:\n- source: socket:a\n  model: x\n  gpus: [[a]]\n", 4, &["engines[0].gpus[0]", "is a list where one value belongs"]),
     ("engines:\n- source: auto\n  bench_report: [a]\n", 3, &["engines[0].bench_report", "is a list"]),
     ("engines:\n- [a]: b\n  source: auto\n", 2, &["engines[0]", "a key is not a text"]),
+    ("engines:\n- source: socket:a\n  model: &a x\n  labels: *a\n", 4, &["engines[0].labels", "is the text \"x\" where a map belongs"]),
+    ("engines:\n- source: socket:a\n  labels: &a\n    team: a\n- source: socket:b\n  model: *a\n", 6, &["engines[1].model", "is a map where one value belongs"]),
+    ("engines:\n- source: socket:a\n  model: x\n  gpus: &a [*a]\n", 4, &["engines[0].gpus", "an alias repeats the value that contains it"]),
     // Keys.
     ("engines:\n- model: x\n", 2, &["engines[0]", "has no source", "add source:"]),
     ("engines:\n- source:\n", 2, &["engines[0].source", "has no value"]),
