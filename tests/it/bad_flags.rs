@@ -21,17 +21,6 @@ fn refused(code: i32, arguments: &[&str], words: &[&str]) {
     assert_eq!(messages, 1, "expected one message: {message}");
 }
 
-/// Like [`refused`], but the invalid value is in a configuration file. The message also names the file.
-fn refused_file(text: &str, words: &[&str]) {
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("x.yaml");
-    std::fs::write(&file, text).unwrap();
-    let path = file.to_str().unwrap();
-    let words = [words, &[path]].concat();
-    refused(2, &["--config.file", path], &words);
-    refused(2, &["check-config", path], &words);
-}
-
 /// One test per invalid flag: exit code, arguments, and words that the message must contain.
 macro_rules! flags {
     ($($name:ident: $code:literal $arguments:expr => $words:expr;)*) => {
@@ -44,7 +33,6 @@ macro_rules! flags {
 
 flags! {
     an_unknown_flag_is_named: 2 ["--sauce", "sim:"] => ["--sauce", "--help"];
-    an_unknown_command_is_named: 2 ["serve"] => ["serve", "--help"];
     a_source_without_a_scheme_is_named: 2 ["--source", "localhost"] => ["--source", "localhost", "trtllm-serve:http://HOST:PORT"];
     a_source_with_an_unknown_scheme_is_named: 2 ["--source", "http://h:1"] => ["--source", "http://h:1", "trtllm-serve:http://HOST:PORT"];
     a_source_of_an_unknown_protocol_is_named: 2 ["--source", "trtllm-serve:ftp://h:1"] => ["--source", "expected", "https"];
@@ -69,9 +57,7 @@ flags! {
     an_option_of_a_simulated_engine_given_twice_is_named: 2 ["--source", "sim:?rate=1&seed=2&rate=3"] => ["--source", "rate", "twice"];
     an_option_of_a_server_given_twice_is_named: 2 ["--source", "trtllm-serve:http://h:1?perf_metrics=true&perf_metrics=true"] => ["--source", "perf_metrics", "twice"];
     an_option_of_auto_given_twice_is_named: 2 ["--source", "auto:?ports=1&ports=2"] => ["--source", "ports", "twice"];
-    a_listen_address_given_twice_is_named: 2 ["--web.listen-address", "127.0.0.1:1,127.0.0.1:1"] => ["--web.listen-address", "127.0.0.1:1", "twice"];
     a_health_address_that_the_page_has_is_named: 2 ["--web.listen-address", ":8002", "--web.health-address", ":8002"] => ["--web.health-address", ":8002", "twice"];
-    a_bad_health_address_is_named: 2 ["--web.health-address", "localhost"] => ["--web.health-address", "HOST:PORT"];
     a_source_that_names_a_path_of_the_api_is_named: 2 ["--source", "trtllm-serve:http://h:1/v1/"] => ["--source", "/v1", "only the address"];
     a_source_that_names_a_page_of_the_server_is_named: 2 ["--source", "trtllm-serve:http://h:1/metrics"] => ["--source", "/metrics", "only the address"];
     one_server_for_two_engines_is_refused: 2 ["--source", "trtllm-serve:http://h:1", "--source", "trtllm-serve:http://h:1/", "--model", "a", "--model", "b"] => ["--source", "each other's records"];
@@ -84,7 +70,6 @@ flags! {
     a_replay_of_a_missing_file_is_named: 2 ["--source", "replay:/nowhere/records.json", "--web.listen-address", "127.0.0.1:0"] => ["--source replay", "/nowhere/records.json"];
     an_ingest_socket_in_a_missing_folder_is_named: 2 ["--source", "socket:/nowhere/x.sock", "--web.listen-address", "127.0.0.1:0"] => ["--source socket:PATH", "/nowhere/x.sock"];
     a_bad_poll_interval_is_named: 2 ["--poll.interval", "soon"] => ["--poll.interval", "soon", "100ms"];
-    a_poll_interval_without_a_unit_is_named: 2 ["--poll.interval", "100"] => ["--poll.interval", "100ms"];
     a_poll_interval_of_0_is_named: 2 ["--poll.interval", "0s"] => ["--poll.interval", "between"];
     a_bad_poll_timeout_is_named: 2 ["--poll.timeout=-5s"] => ["--poll.timeout", "-5s"];
     a_poll_timeout_of_0_is_named: 2 ["--poll.timeout", "0ms"] => ["--poll.timeout", "between"];
@@ -100,18 +85,12 @@ flags! {
     a_bad_stale_after_is_named: 2 ["--stale-after", "15 parsecs"] => ["--stale-after", "15 parsecs"];
     a_stale_after_below_the_poll_interval_is_named: 2 ["--stale-after", "1s", "--poll.interval", "2s"] => ["--stale-after", "--poll.interval"];
     a_bad_gpu_interval_is_named: 2 ["--gpu.interval", "often"] => ["--gpu.interval", "often"];
-    a_gpu_interval_too_short_is_named: 2 ["--gpu.interval", "1ms"] => ["--gpu.interval", "100ms"];
-    a_bad_gpu_mode_is_named: 2 ["--gpu", "maybe"] => ["--gpu", "maybe", "off", "auto", "required"];
-    a_bad_log_level_is_named: 2 ["--log.level", "loud"] => ["--log.level", "loud"];
-    a_bad_log_format_is_named: 2 ["--log.format", "xml"] => ["--log.format", "xml", "logfmt", "json"];
     a_listen_address_without_a_port_is_named: 2 ["--web.listen-address", "localhost"] => ["--web.listen-address", "HOST:PORT"];
     a_listen_address_with_a_bad_port_is_named: 2 ["--web.listen-address", "127.0.0.1:80800"] => ["--web.listen-address", "80800", "HOST:PORT"];
     a_telemetry_path_without_a_slash_is_named: 2 ["--web.telemetry-path", "metrics"] => ["--web.telemetry-path", "begin with /"];
     a_telemetry_path_that_another_page_uses_is_named: 2 ["--web.telemetry-path", "/healthz"] => ["--web.telemetry-path", "/healthz"];
     a_telemetry_path_that_needs_escapes_is_named: 2 ["--web.telemetry-path", "/é"] => ["--web.telemetry-path", "no escapes"];
     empty_web_flags_count_as_not_given: 2 ["--web.config.file=", "--web.health-address=", "--web.telemetry-path", "metrics"] => ["--web.telemetry-path", "begin with /"];
-    a_missing_config_file_is_named: 2 ["--config.file", "/nowhere/engines.yaml"] => ["--config.file", "/nowhere/engines.yaml"];
-    a_config_file_beside_a_source_is_refused: 2 ["--config.file", "x", "--source", "socket:x"] => ["--config.file", "--source"];
     two_engines_with_one_name_are_refused: 2 ["--source", "replay:a", "--source", "replay:b"] => ["--source", "--model", "tensorrt_llm"];
     two_engines_on_one_socket_are_refused: 2 ["--source", "socket:a", "--source", "socket:a", "--model", "x", "--model", "y"] => ["--source", "socket", "own path"];
     a_wrong_number_of_models_is_named: 2 ["--source", "socket:a", "--model", "x", "--model", "y"] => ["--model", "--source"];
@@ -128,41 +107,6 @@ flags! {
     an_unknown_scenario_is_named: 2 ["--source", "sim:?scenario=nothing", "--web.listen-address", "127.0.0.1:0"] => ["--source", "nothing", "scenario=list"];
     an_option_beside_a_scenario_is_named: 2 ["--source", "sim:?scenario=kv-thrash&rate=3", "--web.listen-address", "127.0.0.1:0"] => ["--source", "kv-thrash", "rate"];
     a_bad_option_of_the_simulated_engine_is_named: 2 ["--source", "sim:?rate=-1", "--web.listen-address", "127.0.0.1:0"] => ["--source", "rate"];
-}
-
-/// One test per invalid key: the file, and words that the message must contain besides the file's path.
-macro_rules! keys {
-    ($($name:ident: $text:expr => $words:expr;)*) => {
-        $(#[test]
-        fn $name() {
-            refused_file($text, &$words);
-        })*
-    };
-}
-
-keys! {
-    a_config_that_is_not_yaml_is_refused: "engines: [" => ["line 1", "bracket [ is not closed"];
-    an_empty_config_is_refused: "" => ["line 1", "empty"];
-    an_unknown_key_of_the_config_is_named: "engines: [{source: \"socket:a\"}]\nengnies: []\n" => ["line 2", "engnies", "engines"];
-    an_unknown_key_of_an_engine_is_named: "engines:\n- source: socket:a\n  modle: x\n" => ["line 3", "engines[0]", "modle", "model"];
-    a_missing_source_is_named: "engines:\n- model: x\n" => ["line 2", "engines[0]", "source"];
-    a_key_of_the_wrong_type_is_named: "engines:\n- source: [a]\n" => ["line 2", "engines[0].source", "list"];
-    a_bad_source_in_the_config_is_named: "engines:\n- source: socket:a\n- source: nowhere\n  model: y\n" => ["engines[1]", "nowhere", "trtllm-serve:http://HOST:PORT"];
-    an_empty_version_in_the_config_is_named: "engines:\n- source: socket:a\n  version: ''\n" => ["engines[0]", "version", "empty"];
-    two_engines_with_one_name_in_the_config_are_refused: "engines:\n- source: replay:a\n- source: replay:b\n" => ["engines[1]", "model", "version"];
-    two_engines_on_one_socket_in_the_config_are_refused: "engines:\n- source: socket:a\n- source: socket:a\n  model: y\n" => ["engines[1]", "own path"];
-    an_error_names_its_line: "# two engines\nengines:\n- source: socket:a\n- source: nothing\n" => ["line 4", "engines[1]"];
-    a_value_that_needs_quotes_is_explained: "engines:\n- source: sim:\n" => ["line 2", "quotes"];
-    one_server_in_two_entries_is_refused: "engines:\n- source: trtllm-serve:http://h:1\n- source: trtllm-serve:http://h:1/\n  model: b\n" => ["engines[1]", "each other's records"];
-    an_invalid_label_name_is_named: "engines:\n- source: socket:a\n  labels: {a-b: x}\n" => ["engines[0]", "a-b", "letters"];
-    a_bad_objective_is_named: "engines:\n- source: socket:a\n  objectives: {ttft: fast}\n" => ["engines[0]", "ttft", "fast", "50ms"];
-    a_label_that_the_exporter_uses_itself_is_named: "engines:\n- source: socket:a\n  labels: {request_type: x}\n" => ["engines[0]", "request_type", "another"];
-    a_gpu_that_is_not_a_uuid_is_named: "engines:\n- source: socket:a\n  model: x\n  gpus: [GPU-0]\n" => ["engines[0]", "gpus", "GPU-0", "nvidia-smi -L"];
-    a_mig_instance_as_a_gpu_is_named: "engines:\n- source: socket:a\n  model: x\n  gpus: [MIG-0a1b2c3d-0000-4000-8000-00000000000f]\n" => ["engines[0]", "gpus", "MIG-0a1b2c3d", "whole GPUs"];
-    an_empty_list_of_gpus_is_named: "engines:\n- source: socket:a\n  model: x\n  gpus: []\n" => ["engines[0]", "gpus", "empty", "remove"];
-    a_gpu_that_one_engine_has_twice_is_named: "engines:\n- source: socket:a\n  model: x\n  gpus: [GPU-0a1b2c3d-0000-4000-8000-00000000000f, GPU-0A1B2C3D-0000-4000-8000-00000000000F]\n" => ["engines[0]", "gpus", "GPU-0a1b2c3d", "twice", "remove"];
-    a_gpu_that_two_engines_have_is_named: "engines:\n- source: socket:a\n  model: x\n  gpus: [GPU-0a1b2c3d-0000-4000-8000-00000000000f]\n- source: socket:b\n  model: y\n  gpus: [GPU-0a1b2c3d-0000-4000-8000-00000000000f]\n" => ["engines[1]", "gpus", "GPU-0a1b2c3d", "\"x\"", "remove"];
-    gpus_of_engines_that_name_themselves_are_refused: "engines:\n- source: socket:a\n  gpus: [GPU-0a1b2c3d-0000-4000-8000-00000000000f]\n" => ["engines[0]", "gpus", "model"];
 }
 
 #[test]
@@ -203,14 +147,6 @@ fn a_start_that_fails_writes_no_port_file() {
 }
 
 #[test]
-fn a_bad_flag_in_the_environment_is_named_too() {
-    let output = Launch::new().variable("TRTLLM_EXPORTER_STALE_AFTER", "later").run(&[]);
-    let message = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(2), "{message}");
-    assert!(message.contains("--stale-after") && message.contains("later"), "{message}");
-}
-
-#[test]
 fn a_variable_holds_several_sources_and_models() {
     let run = |source: &str, model: &str| {
         let launch = Launch::new().variable("TRTLLM_EXPORTER_SOURCE", source).variable("TRTLLM_EXPORTER_MODEL", model);
@@ -230,20 +166,23 @@ fn a_variable_holds_several_sources_and_models() {
 mod files_of_a_source {
     use super::*;
 
-    keys! {
-        a_recording_in_the_config_that_is_missing_is_named: "engines:\n- source: socket:a\n- source: replay:/nowhere/x.ndjson\n  model: b\n" => ["line 3", "engines[1]", "/nowhere/x.ndjson"];
-        a_folder_in_the_config_without_a_recording_is_named: "engines:\n- source: replay:src\n" => ["engines[0]", "no recording", "--record.dir"];
-        a_ca_file_in_the_config_that_is_missing_is_named: "engines:\n- source: trtllm-serve:https://h:1?ca_file=/nowhere/ca.pem\n" => ["engines[0]", "ca_file", "/nowhere/ca.pem", "PEM"];
-        a_ca_file_in_the_config_without_a_certificate_is_named: "engines:\n- source: trtllm-serve:https://h:1?ca_file=Cargo.toml\n" => ["engines[0]", "Cargo.toml", "no certificate"];
-        a_socket_in_the_config_in_a_missing_folder_is_named: "engines:\n- source: socket:/nowhere/x.sock\n" => ["engines[0]", "/nowhere/x.sock", "another path"];
-        a_file_in_the_config_at_the_path_of_a_socket_is_named: "engines:\n- source: socket:Cargo.toml\n" => ["engines[0]", "Cargo.toml", "not a socket"];
-    }
-
     #[cfg(feature = "executor")]
-    keys! {
-        an_option_in_the_config_given_twice_is_named: "engines:\n- source: sim:?rate=5&rate=6\n" => ["engines[0]", "rate", "twice"];
-        an_engine_in_the_config_without_a_directory_is_named: "engines:\n- source: executor:/nowhere/engine\n" => ["engines[0]", "/nowhere/engine"];
-        a_load_in_the_config_that_is_not_synthetic_is_named: "engines:\n- source: executor:/nowhere/engine?load=/nowhere/requests\n" => ["engines[0]", "load", "synthetic"];
+    #[test]
+    fn a_mistake_of_an_engine_in_this_process_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("x.yaml");
+        let path = file.to_str().unwrap();
+        for (source, words) in [
+            ("sim:?bogus=1", ["bogus", "rate"]),
+            ("sim:?rate=5&rate=6", ["rate", "twice"]),
+            ("executor:/nowhere/engine", ["/nowhere/engine", "executor:"]),
+            ("executor:/nowhere/engine?load=/nowhere/requests", ["load", "synthetic"]),
+        ] {
+            std::fs::write(&file, format!("engines:\n- source: socket:a\n  model: b\n- source: {source}\n")).unwrap();
+            let words = [&words[..], &["line 4, engines[1]", path]].concat();
+            refused(2, &["--config.file", path], &words);
+            refused(2, &["check-config", path], &words);
+        }
     }
 
     /// Opening a pipe would block until its writer opens it, and reading it would take data that the daemon needs.
@@ -318,11 +257,6 @@ fn check_config_checks_the_flags_too() {
     refused(2, &["check-config", "--poll.interval=0s", file, "--gpu", "off"], &["--poll.interval", "between"]);
     refused(2, &["--gpu", "off", "check-config", file, "--stale-after", "1ms"], &["--stale-after", "between"]);
     assert_eq!(run(&["--gpu", "off", "check-config", file, "--gpu", "auto"]).status.code(), Some(0));
-}
-
-#[cfg(feature = "executor")]
-keys! {
-    an_invalid_option_of_a_simulated_engine_in_the_config_is_named: "engines:\n- source: sim:?rate=5\n- source: sim:?bogus=1\n  model: b\n" => ["line 3", "engines[1]", "bogus", "rate"];
 }
 
 /// A token belongs into a file. If it is typed as an option by mistake, the error must not repeat it.

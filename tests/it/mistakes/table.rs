@@ -142,6 +142,12 @@ pub(super) const FILES: &[(&str, usize, &[&str])] = &[
     ("engines:\n- source: socket:a\n  model: ''\n", 3, &["model must not be empty"]),
     ("engines:\n- source: socket:a\n  model: x\n  gpus:\n  - '0'\n", 5, &["gpus has \"0\"", "nvidia-smi -L"]),
     ("engines:\n- source: socket:a\n  model: x\n  gpus: []\n", 4, &["gpus is empty"]),
+    ("engines:\n- source: socket:a\n  version: ''\n", 3, &["engines[0]", "version", "empty"]),
+    ("engines:\n- source: socket:a\n  labels: {request_type: x}\n", 3, &["engines[0]", "request_type", "another"]),
+    ("engines:\n- source: socket:a\n  model: x\n  gpus: [MIG-0a1b2c3d-0000-4000-8000-00000000000f]\n", 4, &["engines[0]", "gpus", "MIG-0a1b2c3d", "whole GPUs"]),
+    ("engines:\n- source: socket:a\n  model: x\n  gpus: [GPU-0a1b2c3d-0000-4000-8000-00000000000f, GPU-0A1B2C3D-0000-4000-8000-00000000000F]\n", 4, &["engines[0]", "gpus", "GPU-0a1b2c3d", "twice", "remove"]),
+    ("engines:\n- source: socket:a\n  model: x\n  gpus: [GPU-0a1b2c3d-0000-4000-8000-00000000000f]\n- source: socket:b\n  model: y\n  gpus: [GPU-0a1b2c3d-0000-4000-8000-00000000000f]\n", 5, &["engines[1]", "gpus", "GPU-0a1b2c3d", "\"x\"", "remove"]),
+    ("engines:\n- source: socket:a\n  gpus: [GPU-0a1b2c3d-0000-4000-8000-00000000000f]\n", 3, &["engines[0]", "gpus", "model"]),
     ("engines:\n- source: auto\n  bench_report: /nowhere/r.json\n", 3, &["bench_report /nowhere/r.json", "--report_json"]),
 ];
 
