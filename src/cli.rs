@@ -2,6 +2,7 @@
 
 mod clients;
 mod limits;
+mod mistake;
 mod overview;
 mod reading;
 mod record;

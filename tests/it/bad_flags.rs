@@ -1,4 +1,4 @@
-//! With an invalid flag or key the daemon does not start: it exits with a code and one message that names the flag or key
+//! With an invalid flag the daemon does not start: it exits with a code and one message that names the flag
 //! and the remedy.
 
 use std::net::TcpListener;
