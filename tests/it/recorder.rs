@@ -299,7 +299,12 @@ fn zstdcat_prints_every_line_of_a_recording() {
     let whole = fs::read(&file).unwrap();
     for length in (whole.len() / 2..whole.len()).step_by(whole.len() / 20) {
         fs::write(&file, &whole[..length]).unwrap();
-        let rest = Command::new("zstdcat").arg(&file).output().unwrap().stdout;
+        let mut rest = Command::new("zstdcat").arg(&file).output().unwrap().stdout;
+        // zstdcat prints the first bytes of a frame as they are if its four bytes of magic are cut.
+        const MAGIC: [u8; 4] = 0xFD2F_B528_u32.to_le_bytes();
+        if let Some(cut) = (1..MAGIC.len()).find(|cut| rest.ends_with(&MAGIC[..*cut])) {
+            rest.truncate(rest.len() - cut);
+        }
         let rest = String::from_utf8(rest).unwrap();
         assert!(printed.starts_with(&rest) && rest.ends_with('\n'), "cut at {length}");
     }
