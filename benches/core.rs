@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::value::RawValue;
 use trtllm_analysis::ObservedEngine;
-use trtllm_engines::{EngineSnapshot, State};
+use trtllm_engines::State;
 use trtllm_intake::{Intake, Moment};
 use trtllm_page::exposition::negotiate::Format;
 use trtllm_page::exposition::render;
@@ -23,7 +23,7 @@ use trtllm_recording::recorder::{Recorder, RecorderConfig};
 use trtllm_records::IterationStats;
 use trtllm_records::Message;
 use trtllm_records::Objectives;
-use trtllm_records::{EngineAbout, EngineName, RecorderCounts};
+use trtllm_records::{EngineName, RecorderCounts};
 use trtllm_sources::keys::LineParser;
 use trtllm_sources::trtllm_json::{parse_perf_metrics, parse_records};
 use trtllm_sources::{Batch, Presence};
@@ -418,7 +418,7 @@ fn judgements(engine: &ObservedEngine) {
         (sums.iterations, sums.scheduled, sums.seconds) = (100.0 * at, 800.0 * at, 0.9 * at);
         (sums.waits, sums.waits_at_batch_limit, sums.backlog) = (90.0 * at, 90.0 * at, 900.0 * at);
         for slot in state.slots().iter() {
-            slot.update(|snapshot| snapshot.iteration_sums = sums);
+            slot.lock().observed.analysis.iterations.sums = sums;
         }
         state.judge(at, at);
     };
@@ -451,15 +451,9 @@ fn state(engine: &ObservedEngine, engines: usize) -> State {
     };
     let state = State::new((1..=engines).map(name).collect());
     for index in 0..engines {
-        let snapshot = EngineSnapshot {
-            state: engine.fold.health.state(Instant::now()),
-            latest: engine.fold.latest().copied(),
-            totals: engine.fold.totals.clone(),
-            requests: engine.fold.requests.totals.clone(),
-            about: EngineAbout::default(),
-            ..EngineSnapshot::starting()
-        };
-        state.slots()[index].publish(snapshot);
+        let slots = state.slots();
+        let mut slot = slots[index].lock();
+        (slot.state, slot.observed) = (engine.fold.health.state(Instant::now()), engine.clone());
     }
     state
 }

@@ -93,7 +93,7 @@ impl Fold {
         let page = self.page();
         let series: HashMap<_, _> =
             page.samples().iter().map(|sample| ((sample.metric, sample.labels.series()), &sample.value)).collect();
-        let sampled = self.state.engines().any(|(_, snapshot)| snapshot.totals.is_sampled());
+        let sampled = self.state.slots().iter().any(|slot| slot.lock().totals().is_sampled());
         let mut withdrawn = Vec::new();
         for before in self.before.samples().iter().chain(&self.withdrawn).filter(|sample| is_total(sample)) {
             match series.get(&(before.metric, before.labels.series())) {

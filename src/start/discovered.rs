@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
+use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
@@ -19,7 +19,7 @@ use trtllm_sources::socket::Names;
 const MAX_ENGINES: usize = 64;
 
 /// The addresses of the engines that are read. Each search asks them again.
-pub(super) type Known = Arc<ArcSwap<Vec<String>>>;
+pub(super) type Known = Arc<Mutex<Vec<String>>>;
 
 /// An engine that was found and is read.
 pub(super) struct Discovered {
@@ -76,7 +76,8 @@ pub(super) async fn search(
     loop {
         let findings = async {
             ticks.tick().await;
-            discovery::search(ports.clone(), known.load().to_vec()).await
+            let known = known.lock().clone();
+            discovery::search(ports.clone(), known).await
         };
         tokio::select! {
             findings = findings => drop(found.send(findings)),
@@ -149,7 +150,7 @@ impl Engines {
             tracing::info!(address, what, "auto: gone");
         }
         self.end(state, names, |engine| now.duration_since(engine.last_seen) >= forget_after);
-        state.discovery.store(Arc::new(described.clone()));
+        state.discovery.lock().clone_from(&described);
         self.findings = described;
     }
 
@@ -157,7 +158,7 @@ impl Engines {
     /// alone. Another server at the address is read again.
     fn leave_without_statistics(&mut self, target: &str, kind: &FoundKind, state: &State, names: &Names) -> bool {
         let lacks = |engine: &Discovered| {
-            engine.target == target && engine.kind == *kind && engine.slot.snapshot().source.no_statistics
+            engine.target == target && engine.kind == *kind && engine.slot.lock().source.no_statistics
         };
         if self.running.iter().any(lacks) {
             self.left.insert(target.to_owned(), kind.clone());
@@ -197,7 +198,7 @@ fn without_statistics(kind: &FoundKind) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use trtllm_engines::{EngineSnapshot, SourceIndex};
+    use trtllm_engines::SourceIndex;
     use trtllm_records::{EngineName, Objectives};
     use trtllm_service::shutdown;
 
@@ -223,9 +224,7 @@ mod tests {
             (engines.targets().len(), engines.findings[0].1.contains("has no statistics"))
         };
         assert_eq!(find("bge"), (1, false));
-        let mut snapshot = EngineSnapshot::starting();
-        snapshot.source.no_statistics = true;
-        state.slots()[0].publish(snapshot);
+        state.slots()[0].lock().source.no_statistics = true;
         assert_eq!([find("bge"), find("bge")], [(0, true), (0, true)]);
         assert_eq!(find("llama"), (1, false));
     }

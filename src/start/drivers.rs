@@ -138,7 +138,7 @@ impl Drivers {
         self.engines_found.end(&self.state, &self.names, superseded);
         if !has_auto {
             self.engines_found = discovered::Engines::default();
-            self.state.discovery.store(Arc::default());
+            self.state.discovery.lock().clear();
         }
         let mut before = std::mem::take(&mut self.sources);
         // A source that could not be opened has ended. It is removed here, and started again below.
@@ -307,7 +307,7 @@ impl Drivers {
             self.drive(Arc::clone(&slot), report, open, stop, self.later.clone(), None);
             (slot, trigger)
         });
-        self.known.store(Arc::new(engines.targets()));
+        *self.known.lock() = engines.targets();
         self.engines_found = engines;
     }
 

@@ -17,7 +17,7 @@ pub(super) fn publisher(state: Arc<State>, own_pod: Option<PodName>) -> impl Fn(
         let engines: Vec<EngineClaim> = slots.iter().map(|slot| claim(slot)).collect();
         let mut gpu_use = gpu_use.lock();
         for (slot, gpus) in slots.iter().zip(gpu_use.absorb(&inventory, &engines)) {
-            slot.publish_gpus(gpus);
+            slot.lock().gpus = gpus.map(Arc::new);
         }
         state.publish_gpus(inventory);
     }
@@ -31,10 +31,10 @@ pub(super) fn own_pod() -> Option<PodName> {
 
 fn claim(slot: &EngineSlot) -> EngineClaim {
     let origin = slot.origin().cloned().unwrap_or_default();
-    let snapshot = slot.snapshot();
-    let mut pids = snapshot.source.processes.clone();
+    let engine = slot.lock();
+    let mut pids = engine.source.processes.clone();
     if origin.is_own_process {
         pids.push(std::process::id());
     }
-    EngineClaim { id: slot.id, configured: origin.gpus, pids, port: origin.port, gpu_count: snapshot.gpu_count() }
+    EngineClaim { id: slot.id, configured: origin.gpus, pids, port: origin.port, gpu_count: engine.gpu_count() }
 }

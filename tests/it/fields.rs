@@ -190,7 +190,7 @@ fn page(messages: &Messages) -> BTreeMap<&'static str, String> {
         engine.absorb_perf_metrics(&serde_json::from_value::<PerfMetricsEntry>(entry.clone()).unwrap(), start).unwrap();
     }
     engine.settle(false, start + Duration::from_secs(60));
-    let state = fold_page::state(objectives, fold_page::snapshot(&engine, start));
+    let state = fold_page::state(objectives, fold_page::polled(&engine, start));
     let page = fold_page::page(&state, CompatSets::default(), Selection::All);
     let mut families: BTreeMap<&'static str, String> = BTreeMap::new();
     for sample in page.samples() {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use trtllm_analysis::ObservedEngine;
-use trtllm_engines::EngineSnapshot;
+use trtllm_engines::Engine;
 use trtllm_page::metrics::compat::CompatSets;
 use trtllm_page::metrics::page_builder::Selection;
 use trtllm_records::Objectives;
@@ -34,9 +34,9 @@ fn page(records: &[Value]) -> Page {
         engine.absorb(&record, now, 1_753_462_475_000_000).unwrap();
     }
     let about = EngineAbout { backend: Some("pytorch".to_owned()), ..EngineAbout::default() };
-    let snapshot = EngineSnapshot { about, ..fold_page::snapshot(&engine, now) };
+    let engine = Engine { about, ..fold_page::polled(&engine, now) };
     let sets = CompatSets { trtllm: true, ..CompatSets::default() };
-    fold_page::parsed(&fold_page::page(&fold_page::state(Objectives::default(), snapshot), sets, Selection::All))
+    fold_page::parsed(&fold_page::page(&fold_page::state(Objectives::default(), engine), sets, Selection::All))
 }
 
 /// The series of trtllm-serve's families, without buckets, because Python writes their bounds in another form.

@@ -10,7 +10,10 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use trtllm_engines::{EngineSnapshot, State};
+use trtllm_engines::State;
+use trtllm_fold::lifecycle::Stages;
+use trtllm_fold::request_totals::RequestTotals;
+use trtllm_fold::{EngineTotals, Latest};
 use trtllm_intake::{Feed, Intake, Moment, Playback};
 use trtllm_recording::recorder::{Recorder, RecorderConfig};
 use trtllm_recording::{Entry, Line, LineWriter, OpenRecordingError, RecordedMoment, Recording, directory, frame};
@@ -18,7 +21,8 @@ use trtllm_records::Objectives;
 use trtllm_records::perf_metrics::FinishReason;
 use trtllm_records::step_times::Steps;
 use trtllm_records::{
-    EngineName, IterationStats, Message, PerfMetricsEntry, RecorderCounts, RequestStatsPerIteration, StepTimes,
+    BenchReport, EngineAbout, EngineName, IterationStats, Message, PerfMetricsEntry, RecorderCounts,
+    RequestStatsPerIteration, StepTimes,
 };
 use trtllm_sources::prometheus_text::parse_server_metrics;
 use trtllm_sources::replay::{Pace, Replay};
@@ -186,16 +190,16 @@ impl Recorded {
         message
     }
 
-    fn stop(self) -> Arc<EngineSnapshot> {
+    fn stop(self) -> Seen {
         drop(self.intake);
         self.recorder.stop(support::TIMEOUT);
         assert_eq!((self.counts.items_dropped(), self.counts.errors()), (0, 0));
-        self.state.slots()[0].snapshot()
+        Seen::of(&self.state)
     }
 }
 
 /// Returns the engine after a replay at full speed, and the number of truncated segments.
-fn replay(path: &Path, engine: Option<&str>) -> (Arc<EngineSnapshot>, u64) {
+fn replay(path: &Path, engine: Option<&str>) -> (Seen, u64) {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let state = State::new(vec![name("replay")]);
     let mut intake = Intake::new(Arc::clone(&state.slots()[0]), Duration::from_secs(15));
@@ -217,16 +221,33 @@ fn replay(path: &Path, engine: Option<&str>) -> (Arc<EngineSnapshot>, u64) {
         }
     };
     let torn = runtime.block_on(async { tokio::spawn(whole).await.unwrap() });
-    (state.slots()[0].snapshot(), torn)
+    (Seen::of(&state), torn)
 }
 
-fn assert_same(replayed: &EngineSnapshot, recorded: &EngineSnapshot) {
-    assert_eq!(replayed.totals, recorded.totals);
-    assert_eq!(replayed.requests, recorded.requests);
-    assert_eq!(replayed.stages, recorded.stages);
-    assert_eq!(replayed.latest, recorded.latest);
-    assert_eq!(replayed.about, recorded.about);
-    assert_eq!(replayed.source.bench_report, recorded.source.bench_report);
+/// What is seen of an engine.
+#[derive(Debug, PartialEq)]
+struct Seen {
+    totals: EngineTotals,
+    requests: RequestTotals,
+    stages: Option<Stages>,
+    latest: Option<Latest>,
+    about: EngineAbout,
+    bench_report: Option<Arc<BenchReport>>,
+}
+
+impl Seen {
+    fn of(state: &State) -> Self {
+        let slots = state.slots();
+        let engine = slots[0].lock();
+        Self {
+            totals: engine.totals().clone(),
+            requests: engine.requests().clone(),
+            stages: engine.observed.fold.stages(),
+            latest: engine.latest().copied(),
+            about: engine.about.clone(),
+            bench_report: engine.source.bench_report.clone(),
+        }
+    }
 }
 
 fn lines(directory: &Path) -> Vec<String> {
@@ -260,7 +281,7 @@ fn a_replay_has_the_totals_of_the_recording_for_all_kinds_of_messages() {
         assert!(requests.server.prompt_tokens > Some(10), "{:?}", requests.server);
         let (replayed, torn) = replay(folder.path(), None);
         assert_eq!(torn, 0);
-        assert_same(&replayed, &recorded);
+        assert_eq!(replayed, recorded);
         // Checks that every kind of message is in the recording.
         let lines = lines(folder.path());
         for kind in ["record", "request_rows", "finished_request", "server_metrics"].into_iter().chain([
@@ -377,9 +398,8 @@ fn the_oldest_segments_are_deleted_and_a_replay_counts_the_rest() {
     let recorded = engine.stop();
     let size: u64 = files(folder.path()).iter().map(|file| fs::metadata(file).unwrap().len()).sum();
     assert!(size <= MAX && size > MAX / 3, "{size}");
-    let timed_out = |snapshot: &EngineSnapshot| {
-        snapshot.requests.finished.map_or(0, |finished| finished[FinishReason::Timeout as usize])
-    };
+    let timed_out =
+        |snapshot: &Seen| snapshot.requests.finished.map_or(0, |finished| finished[FinishReason::Timeout as usize]);
     let in_lines = || {
         let lines = lines(folder.path());
         lines.iter().filter(|line| line.contains("\"finishReason\":\"timeout\"")).count() as u64
@@ -394,8 +414,8 @@ fn the_oldest_segments_are_deleted_and_a_replay_counts_the_rest() {
     let last = replay(folder.path(), None).0;
     assert_eq!(timed_out(&last), in_lines());
     assert!(timed_out(&last) < timed_out(&all));
-    assert!(recorded.source.bench_report.is_some());
-    assert_eq!(last.source.bench_report, recorded.source.bench_report);
+    assert!(recorded.bench_report.is_some());
+    assert_eq!(last.bench_report, recorded.bench_report);
     assert_eq!(last.about, recorded.about);
 }
 
@@ -419,7 +439,7 @@ fn a_restarted_exporter_continues_the_directory_and_a_replay_has_the_sum() {
     let recorded = second.stop();
     assert!(files(folder.path()).starts_with(&before) && files(folder.path()).len() == before.len() + 1);
     let replayed = replay(folder.path(), None).0;
-    let sum = |number: fn(&EngineSnapshot) -> u64| {
+    let sum = |number: fn(&Seen) -> u64| {
         assert_eq!(number(&replayed), number(&first) + number(&recorded));
     };
     sum(|snapshot| snapshot.totals.iterations);

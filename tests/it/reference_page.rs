@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use trtllm_analysis::ObservedEngine;
 use trtllm_analysis::iteration_sums::IterationSums;
-use trtllm_engines::EngineSnapshot;
 use trtllm_exporter::tools::catalog::{SERIES, Series};
 use trtllm_page::metrics::catalog::equivalents::EQUIVALENTS;
 use trtllm_page::metrics::catalog::feeds::statistics_of;
@@ -144,8 +143,7 @@ fn engine() -> (ObservedEngine, Instant) {
 
 /// The names and labels of the series on the page, in the groups `Triton` and `Engine`.
 fn series(engine: &ObservedEngine, now: Instant) -> BTreeSet<String> {
-    let snapshot = fold_page::snapshot(engine, now);
-    let state = fold_page::state(Objectives::default(), snapshot.clone());
+    let state = fold_page::state(Objectives::default(), fold_page::polled(engine, now));
     state.judge(0.0, 0.0);
     // Adds intervals whose iterations can be compared with earlier iterations.
     for slot in 1..5 {
@@ -153,7 +151,7 @@ fn series(engine: &ObservedEngine, now: Instant) -> BTreeSet<String> {
         let (compared_seconds, expected_seconds) = (seconds, seconds);
         let sums =
             IterationSums { iterations, seconds, compared_seconds, expected_seconds, ..IterationSums::default() };
-        state.slots()[0].publish(EngineSnapshot { iteration_sums: sums, ..snapshot.clone() });
+        state.slots()[0].lock().observed.analysis.iterations.sums = sums;
         state.judge(5.0 * seconds, 0.0);
     }
     let selection = Selection::of(&[Group::Triton, Group::Engine]);

@@ -46,7 +46,7 @@ impl Engine {
     fn page(&mut self) -> Page {
         let later = self.start + Duration::from_secs(600);
         self.fold.settle(false, later);
-        let state = fold_page::state(Objectives::default(), fold_page::snapshot(&self.fold, self.start));
+        let state = fold_page::state(Objectives::default(), fold_page::polled(&self.fold, self.start));
         let selection = Selection::of(&[Group::Triton, Group::Engine]);
         fold_page::parsed(&fold_page::page(&state, CompatSets::default(), selection))
     }

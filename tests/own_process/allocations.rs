@@ -33,12 +33,9 @@ fn warm(engines: usize) -> (State, PageBuilder, HttpMetrics) {
         engine.absorb(&record, now, 1_753_462_475_000_000).unwrap();
     }
     for index in 0..engines {
-        state.slots()[index].update(|snapshot| {
-            snapshot.state = engine.fold.health.state(now);
-            snapshot.latest = engine.fold.latest().copied();
-            snapshot.totals.clone_from(&engine.fold.totals);
-            snapshot.requests.clone_from(&engine.fold.requests.totals);
-        });
+        let slots = state.slots();
+        let mut slot = slots[index].lock();
+        (slot.state, slot.observed) = (engine.fold.health.state(now), engine.clone());
     }
     let (builder, http) = (PageBuilder::new(CompatSets::default()), HttpMetrics::new());
     let _ = builder.page(&state, &http, Selection::All);

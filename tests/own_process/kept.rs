@@ -123,7 +123,8 @@ fn a_record_that_is_kept_for_the_api_takes_a_few_kilobytes_whatever_is_in_it() {
         let kept = measure(|| {
             // The exporter also keeps records one at a time, as they arrive.
             for _ in 0..2 * RECENT_RECORDS {
-                slot.keep_records(vec![(Box::new(record.clone()), None)]);
+                let most = slot.most_records();
+                slot.lock().keep_records(vec![(Box::new(record.clone()), None)], most);
             }
         });
         let kept = bytes(u64::try_from(kept.bytes_current).unwrap());
@@ -143,7 +144,7 @@ fn an_answer_takes_little_more_than_its_text() {
     let state = State::new((0..64).map(|number| EngineName::new(&format!("m{number}"), "1", "test")).collect());
     for slot in 0..70_u32 {
         for engine in state.slots().iter() {
-            engine.update(|snapshot| snapshot.totals.iterations += u64::from(slot));
+            engine.lock().observed.fold.totals.iterations += u64::from(slot);
         }
         state.judge(5.0 * f64::from(slot), 5.0 * f64::from(slot));
     }

@@ -12,8 +12,6 @@ use super::{EngineSlot, State};
 /// How often an engine's capacity is simulated. With many engines, simulations are a second apart: each keeps a CPU busy.
 const EVERY: Duration = Duration::from_secs(60);
 const LEAST_BETWEEN: Duration = Duration::from_secs(1);
-/// Timeout for a copy of the engine's accumulated statistics (its fold), which it publishes when a poll ends.
-const FOLD_WITHIN: Duration = Duration::from_secs(5);
 
 impl State {
     /// Simulates one engine after the other, until the end of the process.
@@ -39,16 +37,20 @@ impl State {
 }
 
 impl EngineSlot {
+    /// What was measured of the engine, for what-if. The engine is copied under its lock, and its costs are computed outside.
+    #[must_use]
+    pub fn measured(&self) -> MeasuredEngine {
+        let observed = Box::new(self.lock().observed.clone());
+        self.with_judged(|judged| MeasuredEngine::of(&observed, &judged.window))
+    }
+
     async fn update_capacity(&self) {
-        // The fold of an engine that has run no iteration in the last minute is not copied.
+        // An engine that has run no iteration in the last minute is not copied.
         let recent = self.with_judged(|judged| judged.window.span(RECENT));
         if recent.is_none_or(|span| span.sums.iterations <= 0.0) {
             return;
         }
-        let copied = tokio::time::timeout(FOLD_WITHIN, self.read_fold()).await;
-        let Some(fold) = copied.ok().and_then(Result::ok) else { return };
-        let measured = self.with_judged(|judged| MeasuredEngine::of(&fold, &judged.window));
-        drop(fold);
+        let measured = self.measured();
         let simulated = tokio::task::spawn_blocking(move || capacity(&measured));
         let capacity = simulated.await.ok().flatten().map(|capacity| capacity.value);
         self.judged.lock().capacity = capacity;

@@ -1,20 +1,20 @@
-//! What is published about one engine.
+//! What is known of one engine.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
 
 use trtllm_analysis::ObservedEngine;
-use trtllm_analysis::attribution::RequestParts;
-use trtllm_analysis::cost_model::Prices;
-use trtllm_analysis::iteration_sums::IterationSums;
 use trtllm_analysis::objectives::ObjectiveTotals;
-use trtllm_fold::lifecycle::Stages;
 use trtllm_fold::orchestrator::OrchestratorTotals;
 use trtllm_fold::rank_totals::{Rank, RankLoad};
 use trtllm_fold::request_totals::RequestTotals;
-use trtllm_fold::{EngineState, EngineTotals, Health, Latest};
+use trtllm_fold::{EngineState, EngineTotals, Latest};
+use trtllm_records::gpu::{EngineGpus, GpuInventory};
 use trtllm_records::server_metrics::ConfigSection;
 use trtllm_records::{EngineAbout, EngineSettings};
 
+use super::slot::KeptRecord;
 use super::source::SourceStatus;
 
 /// Labels of settings, each with the section and the name under which trtllm-serve reports the setting.
@@ -29,57 +29,74 @@ const OF_SERVER: [(&str, ConfigSection, &str); 8] = [
     ("speculative_method", ConfigSection::Speculative, "spec_method"),
 ];
 
-/// One engine at one moment.
-#[derive(Debug, Clone)]
-pub struct EngineSnapshot {
+/// What is known of one engine. Its intake writes it, and readers read it, under the lock of its slot.
+#[derive(Debug)]
+pub struct Engine {
     pub state: EngineState,
-    /// Used to compute the state at a later time. Absent before the first poll.
-    pub health: Option<Health>,
-    pub latest: Option<Latest>,
-    pub totals: EngineTotals,
-    pub requests: RequestTotals,
-    /// Absent without configured objectives.
-    pub objectives: Option<ObjectiveTotals>,
-    /// Where the time of requests went, if their iterations are known.
-    pub request_parts: Option<RequestParts>,
-    /// Why requests waited, and where the time of iterations went.
-    pub iteration_sums: IterationSums,
-    /// What an iteration costs, if it is known.
-    pub costs: Option<Prices>,
-    /// Requests by stage, if the engine reports its requests.
-    pub stages: Option<Stages>,
-    /// The counts of an orchestrator. `None` for an engine.
-    pub orchestrator: Option<Box<OrchestratorTotals>>,
+    pub observed: ObservedEngine,
     pub source: SourceStatus,
     pub about: EngineAbout,
+    /// The GPUs that serve the engine, if they are known.
+    pub gpus: Option<Arc<EngineGpus>>,
+    /// The GPUs with which the engine was last judged, until the recorder takes them.
+    pub inventory: Option<Arc<GpuInventory>>,
+    /// The last records as received, oldest first. Scrapes do not read them.
+    pub recent: VecDeque<KeptRecord>,
 }
 
-impl EngineSnapshot {
-    /// The snapshot before the first poll.
+impl Engine {
+    /// An engine whose source is not known yet.
     #[must_use]
     pub fn starting() -> Self {
+        Self::new(ObservedEngine::new(Duration::ZERO))
+    }
+
+    /// An engine before its first poll.
+    #[must_use]
+    pub fn new(observed: ObservedEngine) -> Self {
         Self {
             state: EngineState::Starting,
-            health: None,
-            latest: None,
-            totals: EngineTotals::default(),
-            requests: RequestTotals::default(),
-            objectives: None,
-            request_parts: None,
-            iteration_sums: IterationSums::default(),
-            costs: None,
-            stages: None,
-            orchestrator: None,
+            observed,
             source: SourceStatus::default(),
             about: EngineAbout::default(),
+            gpus: None,
+            inventory: None,
+            recent: VecDeque::new(),
         }
+    }
+
+    #[must_use]
+    pub fn latest(&self) -> Option<&Latest> {
+        self.observed.fold.latest()
+    }
+
+    #[must_use]
+    pub fn totals(&self) -> &EngineTotals {
+        &self.observed.fold.totals
+    }
+
+    #[must_use]
+    pub fn requests(&self) -> &RequestTotals {
+        &self.observed.fold.requests.totals
+    }
+
+    /// Absent without configured objectives.
+    #[must_use]
+    pub fn objectives(&self) -> Option<&ObjectiveTotals> {
+        self.observed.analysis.objectives.as_ref()
+    }
+
+    /// The counts of an orchestrator. `None` for an engine.
+    #[must_use]
+    pub fn orchestrator(&self) -> Option<&OrchestratorTotals> {
+        self.observed.fold.orchestrator()
     }
 
     /// The last record as the load gauges show it: absent for a stale engine, and with a load of 0 for an idle one.
     #[must_use]
     pub fn load(&self) -> Option<Latest> {
-        let latest = self.latest.filter(|_| !self.state.is_stale())?;
-        Some(if self.state == EngineState::Idle { latest.idle() } else { latest })
+        let latest = self.latest().filter(|_| !self.state.is_stale())?;
+        Some(if self.state == EngineState::Idle { latest.idle() } else { *latest })
     }
 
     /// The ranks of an engine with attention data parallelism, each with its load in the last iteration. The load is absent for a
@@ -87,29 +104,11 @@ impl EngineSnapshot {
     pub fn ranks(&self) -> impl Iterator<Item = (&Rank, Option<RankLoad>)> {
         // After a restart, the engine can have a single rank and so no load by rank.
         let has_load = self.load().is_some_and(|latest| latest.attention_dp_ranks() > Some(1));
-        let ranks = self.totals.ranks.iter().flat_map(|totals| totals.ranks());
+        let ranks = self.totals().ranks.iter().flat_map(|totals| totals.ranks());
         ranks.map(move |rank| {
             let load = rank.load.filter(|_| has_load);
             (rank, if self.state == EngineState::Idle { load.map(RankLoad::idle) } else { load })
         })
-    }
-
-    /// Replaces all values in place.
-    pub fn write(&mut self, state: EngineState, engine: &ObservedEngine, source: &SourceStatus, about: &EngineAbout) {
-        let ObservedEngine { fold, analysis } = engine;
-        self.state = state;
-        self.health = Some(fold.health);
-        self.latest = fold.latest().copied();
-        self.totals.clone_from(&fold.totals);
-        self.requests.clone_from(&fold.requests.totals);
-        self.objectives = analysis.objectives;
-        self.request_parts = analysis.attribution.totals;
-        self.iteration_sums = analysis.iterations.sums;
-        self.costs = analysis.iterations.model.costs();
-        self.stages = fold.stages();
-        self.orchestrator = fold.orchestrator().cloned().map(Box::new);
-        self.source.clone_from(source);
-        self.about.clone_from(about);
     }
 
     /// Number of GPUs that the engine runs on, on all nodes: the one that trtllm-serve reports, else tensor × pipeline parallel
@@ -118,7 +117,7 @@ impl EngineSnapshot {
     #[must_use]
     pub fn gpu_count(&self) -> Option<usize> {
         let positive = |value: &String| value.parse().ok().filter(|count: &usize| *count > 0);
-        let parallel = self.requests.server.config.get(&ConfigSection::Parallel);
+        let parallel = self.requests().server.config.get(&ConfigSection::Parallel);
         let of_server = parallel.and_then(|config| config.iter().find(|(name, _)| name == "gpu_count"));
         // If only one of the two sizes is known, the engine has at least as many GPUs.
         let is_size = |label: &str| matches!(label, "tensor_parallel_size" | "pipeline_parallel_size");
@@ -141,10 +140,10 @@ impl EngineSnapshot {
     pub fn settings(&self) -> [(&'static str, Option<String>); EngineSettings::NAMES.len()] {
         let of_server = |label: &str| {
             let (_, section, name) = OF_SERVER.iter().find(|(known, ..)| *known == label)?;
-            let settings = self.requests.server.config.get(section)?;
+            let settings = self.requests().server.config.get(section)?;
             settings.iter().find(|(setting, _)| setting == name).map(|(_, value)| value.clone())
         };
-        let latest = self.latest.as_ref();
+        let latest = self.latest();
         // 0 means that the engine does not report the number.
         let number = |number: Option<i64>| number.filter(|number| *number > 0).map(|number| number.to_string());
         let of_records = |label: &str| match label {
@@ -162,19 +161,18 @@ impl EngineSnapshot {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
 
     /// The number of GPUs of an engine whose server and whose configuration report these settings.
     fn gpu_count(of_server: &[(&str, &str)], of_config: &[(&str, &str)]) -> Option<usize> {
-        let mut snapshot = EngineSnapshot::starting();
+        let mut engine = Engine::starting();
         let settings = of_server.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-        Arc::make_mut(&mut snapshot.requests.server).config.insert(ConfigSection::Parallel, settings);
+        let requests = &mut engine.observed.fold.requests.totals;
+        Arc::make_mut(&mut requests.server).config.insert(ConfigSection::Parallel, settings);
         let mut settings = EngineSettings::default();
         of_config.iter().for_each(|(name, value)| settings.set(name, value));
-        snapshot.about.settings = settings;
-        snapshot.gpu_count()
+        engine.about.settings = settings;
+        engine.gpu_count()
     }
 
     const TENSOR: &str = "tensor_parallel_size";

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use trtllm_analysis::window::{Mark, Parts, PollCounts, SLOT_SECONDS, Window};
 use trtllm_fold::request_totals::LatencySource;
 use trtllm_fold::{EngineState, SEVERAL_ENGINES};
-use trtllm_records::gpu::{EngineGpus, GpuInventory, GpuSnapshot, GpuState};
+use trtllm_records::gpu::{GpuInventory, GpuSnapshot, GpuState};
 use trtllm_records::server_metrics::SEVERAL_FRONTENDS;
 use trtllm_records::{BenchReport, ErrorKind};
 use trtllm_service::shutdown::Shutdown;
@@ -24,7 +24,7 @@ use trtllm_verdict::reading::{EngineFacts, Notices, Reading, Silence};
 use trtllm_what_if::Headroom;
 use trtllm_what_if::output::{Output, OutputRatios, RecentOutput};
 
-use super::{EngineSlot, EngineSnapshot, StartPhase, State};
+use super::{Engine, EngineSlot, StartPhase, State};
 
 /// The last five minutes of an engine, and what is concluded from them.
 #[derive(Debug, Clone, Default)]
@@ -75,18 +75,18 @@ impl EngineJudgement {
         self.output.rates().map(|now| OutputRatios::of_benchmark(&now, bench)).unwrap_or_default()
     }
 
-    fn follow_output(&mut self, snapshot: &EngineSnapshot, gpus: Option<&EngineGpus>, at: f64) {
-        let sums = &snapshot.iteration_sums;
-        if snapshot.totals.is_sampled() {
+    fn follow_output(&mut self, engine: &Engine, at: f64) {
+        let (sums, totals, gpus) = (&engine.observed.analysis.iterations.sums, engine.totals(), engine.gpus.as_deref());
+        if totals.is_sampled() {
             self.output = RecentOutput::default();
             return;
         }
         self.output.push(Output {
             at,
             // The first token of a request comes from its context phase.
-            tokens: sums.decoded_tokens + snapshot.totals.requests_started as f64,
-            iterations: snapshot.totals.iterations as f64,
-            unseen: (snapshot.totals.iterations_lost + snapshot.totals.iterations_unexplained) as f64,
+            tokens: sums.decoded_tokens + totals.requests_started as f64,
+            iterations: totals.iterations as f64,
+            unseen: (totals.iterations_lost + totals.iterations_unexplained) as f64,
             joules: gpus.and_then(|gpus| gpus.energy_joules),
             gpus: gpus.filter(|gpus| gpus.missing == 0).map_or(0, |gpus| gpus.uuids.len()),
         });
@@ -124,7 +124,7 @@ impl State {
             let gpus = self.gpus_of(slot);
             slot.judge(&gpus, at, wall);
             if self.recorder.get().is_some() {
-                slot.offer_inventory(&inventory);
+                slot.lock().inventory = Some(Arc::clone(&inventory));
             }
         }
     }
@@ -159,7 +159,7 @@ impl State {
 
     /// The windows of the GPUs that serve an engine, if they are known.
     fn gpus_of(&self, slot: &EngineSlot) -> Vec<GpuWindow> {
-        let Some(of_engine) = slot.gpus() else { return Vec::new() };
+        let Some(of_engine) = slot.lock().gpus.clone() else { return Vec::new() };
         let host = self.host.0.lock();
         host.gpus.iter().filter(|window| of_engine.uuids.contains(&window.uuid)).cloned().collect()
     }
@@ -215,53 +215,59 @@ fn mark(gpu: &GpuSnapshot, at: f64) -> GpuMark {
 
 impl EngineSlot {
     fn judge(&self, gpus: &[GpuWindow], at: f64, wall: f64) {
-        let snapshot = self.snapshot();
         let subject = format!("{} {}", self.name.model, self.name.version);
+        let engine = self.lock();
         let mut judged = self.judged.lock();
-        let (silence, source) = (silence(&snapshot, wall), &snapshot.source);
-        let unread_keys = source.unread_keys.as_deref().unwrap_or_default();
-        if let Some(totals) = &snapshot.orchestrator {
+        let (silence, source) = (silence(&engine, wall), &engine.source);
+        let unread_keys = source.unread_keys.clone().unwrap_or_default();
+        let missing_endpoints = source.missing_endpoints.clone();
+        if let Some(totals) = engine.orchestrator() {
             push(&mut judged.orchestrator, OrchestratorMark::of(totals, at), findings::orchestrator::MARKS);
-            judged.verdict.follow(judge_orchestrator(snapshot.state, silence.as_ref(), wall));
+            judged.verdict.follow(judge_orchestrator(engine.state, silence.as_ref(), wall));
             // While the orchestrator does not answer, its current state is unknown.
             judged.findings = match judged.verdict.cause() {
                 None => findings::orchestrator::findings(&subject, totals, &judged.orchestrator),
                 Some(_) => Vec::new(),
             };
-            judged.findings.extend(findings::engine::newer(&subject, unread_keys, &source.missing_endpoints));
+            judged.findings.extend(findings::engine::newer(&subject, &unread_keys, &missing_endpoints));
             return;
         }
-        judged.follow_output(&snapshot, self.gpus().as_deref(), at);
-        let latest = snapshot.latest.as_ref();
+        judged.follow_output(&engine, at);
+        let (latest, requests, objectives) = (engine.latest(), engine.requests(), engine.objectives());
+        let iterations = &engine.observed.analysis.iterations;
         let parts = Parts {
-            engine: &snapshot.totals,
-            requests: &snapshot.requests,
-            objectives: snapshot.objectives.as_ref(),
+            engine: engine.totals(),
+            requests,
+            objectives,
             latest,
-            sums: snapshot.iteration_sums,
-            costs: snapshot.costs,
+            sums: iterations.sums,
+            costs: iterations.model.costs(),
         };
-        let polling = polling(&snapshot);
-        judged.window.push(Mark { polling, ..Mark::of_parts(&parts, at) });
+        judged.window.push(Mark { polling: polling(&engine), ..Mark::of_parts(&parts, at) });
         let facts = EngineFacts {
-            state: snapshot.state,
+            state: engine.state,
             silence,
             notices: Notices {
                 only_requests: source.only_requests,
-                first_token_is_early: snapshot.about.stamps_first_token_early(),
+                first_token_is_early: engine.about.stamps_first_token_early(),
                 records_missing: source.records_missing,
                 several_frontends: source.notice == Some(SEVERAL_FRONTENDS),
                 several_engines: source.notice == Some(SEVERAL_ENGINES),
-                is_wedged: snapshot.state == EngineState::Stalled
-                    && latest.is_some_and(trtllm_fold::Latest::is_blocked),
+                is_wedged: engine.state == EngineState::Stalled && latest.is_some_and(trtllm_fold::Latest::is_blocked),
             },
             never_reserves: latest.is_some_and(trtllm_fold::Latest::never_reserves),
             is_hosted: HOSTED.contains(&self.name.source),
-            gpu_count: snapshot.gpu_count(),
-            is_pytorch: snapshot.about.backend.as_deref() != Some("tensorrt"),
-            objectives: snapshot.objectives.map(|objectives| objectives.limits).unwrap_or_default(),
+            gpu_count: engine.gpu_count(),
+            is_pytorch: engine.about.backend.as_deref() != Some("tensorrt"),
+            objectives: objectives.map(|objectives| objectives.limits).unwrap_or_default(),
             before: judged.verdict.cause(),
         };
+        let completed = engine.totals().requests_completed as f64;
+        let has_no_latencies = requests.source == LatencySource::None;
+        let has_no_goodput = objectives.is_some_and(|totals| totals.goodput_tokens.is_none());
+        let bench = source.bench_report.clone();
+        // The engine is not locked while its numbers are judged.
+        drop(engine);
         let Some(reading) = Reading::of(facts, &judged.window, gpus) else {
             (judged.slowdown, judged.capacity, judged.findings) = (None, None, Vec::new());
             judged.verdict.follow(None);
@@ -273,12 +279,12 @@ impl EngineSlot {
             subject: &subject,
             reading: &reading,
             cause: judged.verdict.cause(),
-            completed: snapshot.totals.requests_completed as f64,
-            has_no_latencies: snapshot.requests.source == LatencySource::None,
-            has_no_goodput: snapshot.objectives.is_some_and(|totals| totals.goodput_tokens.is_none()),
-            unread_keys,
-            missing_endpoints: &source.missing_endpoints,
-            bench: source.bench_report.as_deref(),
+            completed,
+            has_no_latencies,
+            has_no_goodput,
+            unread_keys: &unread_keys,
+            missing_endpoints: &missing_endpoints,
+            bench: bench.as_deref(),
         });
     }
 
@@ -288,8 +294,8 @@ impl EngineSlot {
     }
 }
 
-fn polling(snapshot: &EngineSnapshot) -> PollCounts {
-    let metrics = &snapshot.source.metrics;
+fn polling(engine: &Engine) -> PollCounts {
+    let metrics = &engine.source.metrics;
     let sum = |counters: &[prometheus_client::metrics::counter::Counter]| {
         counters.iter().map(|counter| counter.get() as f64).sum()
     };
@@ -297,20 +303,20 @@ fn polling(snapshot: &EngineSnapshot) -> PollCounts {
         polls: metrics.polls.get() as f64,
         polls_failed: sum(&metrics.errors),
         records_rejected: sum(&metrics.rejected),
-        values_rejected: snapshot.source.values_rejected.values().sum::<u64>() as f64,
+        values_rejected: engine.source.values_rejected.values().sum::<u64>() as f64,
     }
 }
 
 /// Why and for how long the source has not answered. `None` if it answers. A socket that waits for a publisher is not silent.
-fn silence(snapshot: &EngineSnapshot, wall: f64) -> Option<Silence> {
-    let source = &snapshot.source;
+fn silence(engine: &Engine, wall: f64) -> Option<Silence> {
+    let source = &engine.source;
     let since = source.unanswered_since_us? as f64 / 1e6;
     let failure = source.last_failure.as_ref();
     let has_lost_engine = source.has_lost_engine();
     let is_loading = source.loading.is_some()
         || failure.is_some_and(|failure| failure.not_ready) && !has_lost_engine
         || !source.ready && source.start_phase() == StartPhase::Loading;
-    let startup: f64 = snapshot.about.startup.values().sum();
+    let startup: f64 = engine.about.startup.values().sum();
     let why = failure.map(|failure| failure.text.clone()).or(source.loading.map(str::to_owned));
     Some(Silence {
         seconds: (wall - since).max(0.0),
@@ -326,7 +332,7 @@ fn silence(snapshot: &EngineSnapshot, wall: f64) -> Option<Silence> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use trtllm_fold::orchestrator::OrchestratorFold;
+    use trtllm_records::gpu::EngineGpus;
     use trtllm_records::{BenchReport, EngineName, OrchestratorReading, PollFailure};
     use trtllm_verdict::cause::Cause;
 
@@ -336,12 +342,12 @@ mod tests {
         let state = State::new(vec![EngineName::new("e", "1", "test")]);
         let slot = Arc::clone(&state.slots()[0]);
         let uuids = (0..8).map(|gpu| format!("GPU-{gpu}")).collect();
-        slot.publish_gpus(Some(EngineGpus { uuids, missing, ..EngineGpus::default() }));
+        slot.lock().gpus = Some(Arc::new(EngineGpus { uuids, missing, ..EngineGpus::default() }));
         for minute in 0..=6_u32 {
-            slot.update(|engine| {
-                engine.iteration_sums.decoded_tokens = f64::from(minute * 6000);
-                engine.totals.iterations = u64::from(minute * 600);
-            });
+            let mut engine = slot.lock();
+            engine.observed.analysis.iterations.sums.decoded_tokens = f64::from(minute * 6000);
+            engine.observed.fold.totals.iterations = u64::from(minute * 600);
+            drop(engine);
             state.judge(f64::from(minute * 60), 0.0);
         }
         let mut bench = BenchReport::default();
@@ -361,20 +367,19 @@ mod tests {
     fn an_orchestrator_that_answers_again_is_available_again() {
         let state = State::new(vec![EngineName::new("o", "1", "trtllm-disagg")]);
         let slot = Arc::clone(&state.slots()[0]);
-        let mut fold = OrchestratorFold::default();
-        fold.absorb(&OrchestratorReading { ready: Some(false), ..OrchestratorReading::default() });
+        let reading = OrchestratorReading { ready: Some(false), ..OrchestratorReading::default() };
         let mut at = 0.0;
         let mut judged = |silent: bool| {
-            slot.update(|engine| {
-                engine.state = if silent { EngineState::Unreachable } else { EngineState::Idle };
-                engine.orchestrator = Some(Box::new(fold.totals.clone()));
-                engine.source.unanswered_since_us = silent.then_some(0);
-                engine.source.last_failure = silent.then(|| PollFailure {
-                    kind: ErrorKind::Connect,
-                    text: "cannot connect".to_owned(),
-                    not_ready: false,
-                });
+            let mut engine = slot.lock();
+            engine.state = if silent { EngineState::Unreachable } else { EngineState::Idle };
+            engine.observed.absorb_orchestrator(&reading, Instant::now());
+            engine.source.unanswered_since_us = silent.then_some(0);
+            engine.source.last_failure = silent.then(|| PollFailure {
+                kind: ErrorKind::Connect,
+                text: "cannot connect".to_owned(),
+                not_ready: false,
             });
+            drop(engine);
             at += 5.0;
             state.judge(at, 60.0 + at);
             let rules: Vec<_> = state.findings().into_iter().map(|finding| finding.rule).collect();

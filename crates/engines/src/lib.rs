@@ -1,4 +1,4 @@
-//! The published data: an immutable snapshot per engine and one of all GPUs. Writers replace snapshots.
+//! The list of engines, each behind one lock, and the GPUs of the host.
 
 mod capacity;
 mod engine;
@@ -6,19 +6,16 @@ mod judging;
 mod slot;
 mod source;
 
+use parking_lot::Mutex;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
-use std::time::Instant;
-
-use arc_swap::ArcSwap;
-use parking_lot::Mutex;
 
 use trtllm_records::gpu::GpuInventory;
 use trtllm_records::{EngineName, RecorderCounts, RefusedPublishers};
 
-pub use engine::EngineSnapshot;
+pub use engine::Engine;
 pub use judging::EngineJudgement;
-pub use slot::{EngineOrigin, EngineSlot, KeptRecord, SourceIndex, copy_to_keep};
+pub use slot::{EngineOrigin, EngineSlot, KeptRecord, LockedEngine, SourceIndex, copy_to_keep};
 
 pub use source::{SourceMetrics, SourceStatus, StartPhase};
 pub use trtllm_records::RECENT_RECORDS;
@@ -30,8 +27,8 @@ use slot::EngineCounts;
 #[derive(Debug)]
 pub struct State {
     /// Replaced as a whole when an engine joins or leaves.
-    engines: ArcSwap<Vec<Arc<EngineSlot>>>,
-    gpus: ArcSwap<GpuInventory>,
+    engines: Mutex<Arc<Vec<Arc<EngineSlot>>>>,
+    gpus: Mutex<Arc<GpuInventory>>,
     host: HostJudgement,
     counts: Arc<EngineCounts>,
     pub refused_publishers: RefusedPublishers,
@@ -40,21 +37,21 @@ pub struct State {
     /// Whether the file of --config.file was last read and applied without an error. `None` without a file.
     pub config_reload: Mutex<Option<bool>>,
     /// What discovery found at each address, as text for people.
-    pub discovery: ArcSwap<Vec<(String, String)>>,
+    pub discovery: Mutex<Vec<(String, String)>>,
 }
 
 impl State {
     #[must_use]
     pub fn new(engines: Vec<EngineName>) -> Self {
         let state = Self {
-            engines: ArcSwap::default(),
-            gpus: ArcSwap::from_pointee(GpuInventory::default()),
+            engines: Mutex::default(),
+            gpus: Mutex::default(),
             host: HostJudgement::default(),
             counts: Arc::default(),
             refused_publishers: RefusedPublishers::default(),
             recorder: OnceLock::new(),
             config_reload: Mutex::default(),
-            discovery: ArcSwap::default(),
+            discovery: Mutex::default(),
         };
         for (index, name) in engines.into_iter().enumerate() {
             state.add(&SourceIndex::new(index), name);
@@ -87,50 +84,36 @@ impl State {
         self.change_engines(|engines| engines.sort_by(|one, other| one.order().cmp(&other.order())));
     }
 
-    /// Replaces the list of engines by a changed copy. `change` may run several times.
-    fn change_engines(&self, change: impl Fn(&mut Vec<Arc<EngineSlot>>)) {
-        self.engines.rcu(|engines| {
-            let mut engines = Vec::clone(engines);
-            change(&mut engines);
-            engines
-        });
-        self.counts.present.store(self.engines.load().len(), Ordering::Relaxed);
+    /// Replaces the list of engines by a changed copy.
+    fn change_engines(&self, change: impl FnOnce(&mut Vec<Arc<EngineSlot>>)) {
+        let mut engines = self.engines.lock();
+        change(Arc::make_mut(&mut engines));
+        self.counts.present.store(engines.len(), Ordering::Relaxed);
     }
 
     /// The engines in page order, with their current states. The list stays the same until an engine joins or leaves.
     #[must_use]
     pub fn slots(&self) -> Arc<Vec<Arc<EngineSlot>>> {
-        self.judge_ages(tokio::time::Instant::now().into_std());
-        self.engines.load_full()
-    }
-
-    /// Updates the state of each engine to `now`. Readers call this, so that a driver that has died or hangs cannot keep old
-    /// numbers on a page.
-    fn judge_ages(&self, now: Instant) {
-        for slot in self.engines.load().iter() {
-            slot.judge_age(now);
-        }
+        let engines = Arc::clone(&self.engines.lock());
+        let now = tokio::time::Instant::now().into_std();
+        // Readers do this, so that a driver that has died or hangs cannot keep old numbers on a page.
+        engines.iter().for_each(|engine| engine.judge_age(now));
+        engines
     }
 
     pub fn publish_gpus(&self, inventory: GpuInventory) {
-        self.gpus.store(Arc::new(inventory));
-    }
-
-    /// All engines as they are now.
-    pub fn engines(&self) -> impl Iterator<Item = (Arc<EngineSlot>, Arc<EngineSnapshot>)> + use<> {
-        let engines = self.slots();
-        (0..engines.len()).map(move |index| (Arc::clone(&engines[index]), engines[index].snapshot()))
+        *self.gpus.lock() = Arc::new(inventory);
     }
 
     #[must_use]
     pub fn gpus(&self) -> Arc<GpuInventory> {
-        self.gpus.load_full()
+        Arc::clone(&self.gpus.lock())
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use std::time::{Duration, Instant};
 
     use super::*;
     use trtllm_fold::{EngineState, Health};
@@ -143,8 +126,10 @@ mod tests {
         let mut health = Health::new(Duration::from_secs(15));
         health.answered(long_ago);
         health.record(long_ago, trtllm_fold::Outstanding::Yes, true);
-        let busy = EngineSnapshot { state: EngineState::Busy, health: Some(health), ..EngineSnapshot::starting() };
-        state.slots()[0].publish(busy);
-        assert_eq!(state.engines().next().unwrap().1.state, EngineState::Unreachable);
+        let slot = Arc::clone(&state.slots()[0]);
+        let mut engine = slot.lock();
+        (engine.state, engine.observed.fold.health) = (EngineState::Busy, health);
+        drop(engine);
+        assert_eq!(state.slots()[0].lock().state, EngineState::Unreachable);
     }
 }

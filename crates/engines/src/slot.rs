@@ -1,19 +1,14 @@
-//! The slot of one engine in the state: its last snapshot and its last records.
+//! The slot of one engine in the list: its lock and its last records.
 
-use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
-use arc_swap::{ArcSwap, ArcSwapOption};
-use parking_lot::Mutex;
-use tokio::sync::oneshot::{self, Receiver, Sender};
+use parking_lot::{Mutex, MutexGuard};
 
-use super::engine::EngineSnapshot;
+use super::engine::Engine;
 use super::judging::EngineJudgement;
-use trtllm_analysis::ObservedEngine;
 use trtllm_fold::batch_time::TimedBatch;
-use trtllm_records::gpu::{EngineGpus, GpuInventory};
 use trtllm_records::rows::PoolRows;
 use trtllm_records::{EngineName, IterationStats, RECENT_RECORDS};
 
@@ -22,10 +17,6 @@ const KEPT_WINDOWS: usize = 4;
 /// Maximum number of records that are kept of all engines together. With more than 16 engines, each keeps fewer than
 /// [`RECENT_RECORDS`].
 const RECORDS_OF_ALL: usize = 16 * RECENT_RECORDS;
-
-/// Maximum number of readers that wait for a copy of a fold at the same time. A copy is large: it has the timeline and the
-/// costs of the engine.
-const MOST_FOLD_READERS: usize = 4;
 
 /// Numbers of engines.
 #[derive(Debug, Default)]
@@ -67,7 +58,10 @@ pub struct EngineOrigin {
     pub port: Option<u16>,
 }
 
-/// One engine, written by its intake and read by all pages. Readers never wait.
+/// An engine while its slot is locked.
+pub type LockedEngine<'a> = MutexGuard<'a, Box<Engine>>;
+
+/// One engine of the list. Its intake folds at most 256 KiB of messages under the lock, and a page copies its samples.
 #[derive(Debug)]
 pub struct EngineSlot {
     pub name: EngineName,
@@ -76,19 +70,11 @@ pub struct EngineSlot {
     pub(super) index: SourceIndex,
     origin: OnceLock<EngineOrigin>,
     gpu_hour_cost: OnceLock<f64>,
-    gpus: ArcSwapOption<EngineGpus>,
-    /// The GPUs with which the engine was last judged, until the recorder takes them.
-    inventory: ArcSwapOption<GpuInventory>,
-    snapshot: ArcSwap<EngineSnapshot>,
-    /// The previous snapshot. Its memory is reused for the next one. Only writers lock it.
-    previous: Mutex<Option<Arc<EngineSnapshot>>>,
-    /// The last records as received, oldest first. Scrapes do not read them.
-    recent: Mutex<VecDeque<KeptRecord>>,
+    /// Boxed because it takes tens of kilobytes.
+    engine: Mutex<Box<Engine>>,
+    /// What is concluded from the engine. It may be locked while the engine is, never the other way round.
     pub(super) judged: Mutex<EngineJudgement>,
     counts: Arc<EngineCounts>,
-    /// Readers that need more than the snapshot. The owner of the fold makes one copy for each reader when it publishes
-    /// the next time, so nothing is copied while nobody asks.
-    fold_readers: Mutex<Vec<Sender<Box<ObservedEngine>>>>,
 }
 
 impl EngineSlot {
@@ -99,15 +85,15 @@ impl EngineSlot {
             index,
             origin: OnceLock::new(),
             gpu_hour_cost: OnceLock::new(),
-            gpus: ArcSwapOption::empty(),
-            inventory: ArcSwapOption::empty(),
-            snapshot: ArcSwap::from_pointee(EngineSnapshot::starting()),
-            previous: Mutex::default(),
-            recent: Mutex::default(),
+            engine: Mutex::new(Box::new(Engine::starting())),
             judged: Mutex::default(),
             counts,
-            fold_readers: Mutex::default(),
         }
+    }
+
+    /// The engine, locked. A thread that holds the lock must not ask for it again.
+    pub fn lock(&self) -> LockedEngine<'_> {
+        self.engine.lock()
     }
 
     /// The order of the page: by the position of the source, then by model and version, with version 10 after 9.
@@ -116,54 +102,13 @@ impl EngineSlot {
         (self.index.0.load(Ordering::Relaxed), model, version.len(), version)
     }
 
-    #[must_use]
-    pub fn snapshot(&self) -> Arc<EngineSnapshot> {
-        self.snapshot.load_full()
-    }
-
-    pub fn publish(&self, snapshot: EngineSnapshot) {
-        self.update(|engine| *engine = snapshot);
-    }
-
-    /// Lets `write` set all values of the next snapshot in place. A snapshot is about 60 KB, and passing it by value would
-    /// use that much of the stack of each thread.
-    pub fn update(&self, write: impl FnOnce(&mut EngineSnapshot)) {
-        let mut previous = self.previous.lock();
-        // The previous snapshot cannot be reused while a slow reader holds it.
-        let spare = previous.take().filter(|spare| Arc::strong_count(spare) == 1);
-        let mut next = spare.unwrap_or_else(|| Arc::new(EngineSnapshot::starting()));
-        if let Some(snapshot) = Arc::get_mut(&mut next) {
-            write(snapshot);
-        }
-        *previous = Some(self.snapshot.swap(next));
-    }
-
-    /// Asks for a copy of the fold. It arrives when the engine is published next. Fails at once if too many readers wait.
-    pub fn read_fold(&self) -> Receiver<Box<ObservedEngine>> {
-        let (sender, receiver) = oneshot::channel();
-        let mut waiting = self.fold_readers.lock();
-        waiting.retain(|reader| !reader.is_closed());
-        if waiting.len() < MOST_FOLD_READERS {
-            waiting.push(sender);
-        }
-        receiver
-    }
-
-    /// Sends a copy of the fold to each waiting reader.
-    pub fn publish_fold(&self, fold: &ObservedEngine) {
-        for reader in self.fold_readers.lock().drain(..) {
-            let _ = reader.send(Box::new(fold.clone()));
-        }
-    }
-
     /// Updates the state of the engine to `now`.
     pub(super) fn judge_age(&self, now: Instant) {
-        let published = self.snapshot.load();
+        let engine = &mut **self.lock();
+        let health = &engine.observed.fold.health;
         // If a poll has ended since `now`, it has already set the state.
-        let older = published.health.filter(|health| health.last_answer().is_some_and(|last| last < now));
-        let state = older.map_or(published.state, |health| health.state(now));
-        if state != published.state {
-            self.publish(EngineSnapshot { state, ..EngineSnapshot::clone(&published) });
+        if health.last_answer().is_some_and(|last| last < now) {
+            engine.state = health.state(now);
         }
     }
 
@@ -189,29 +134,17 @@ impl EngineSlot {
         self.origin.get()
     }
 
-    /// The GPUs that serve this engine, if they are known.
+    /// The highest number of records that are kept of each engine.
     #[must_use]
-    pub fn gpus(&self) -> Option<Arc<EngineGpus>> {
-        self.gpus.load_full()
+    pub fn most_records(&self) -> usize {
+        RECENT_RECORDS.min(RECORDS_OF_ALL / self.counts.present.load(Ordering::Relaxed).max(1)).max(1)
     }
+}
 
-    pub fn publish_gpus(&self, gpus: Option<EngineGpus>) {
-        self.gpus.store(gpus.map(Arc::new));
-    }
-
-    /// Takes the GPUs with which the engine was last judged. `None` until the engine is judged again.
-    #[must_use]
-    pub fn take_inventory(&self) -> Option<Arc<GpuInventory>> {
-        self.inventory.swap(None)
-    }
-
-    pub(super) fn offer_inventory(&self, inventory: &Arc<GpuInventory>) {
-        self.inventory.store(Some(Arc::clone(inventory)));
-    }
-
-    /// Keeps the last of these records for the API, without the parts that are large or unbounded.
-    pub fn keep_records(&self, records: Vec<(Box<IterationStats>, Option<TimedBatch>)>) {
-        let most = RECENT_RECORDS.min(RECORDS_OF_ALL / self.counts.present.load(Ordering::Relaxed).max(1)).max(1);
+impl Engine {
+    /// Keeps the last of these records for the API, without the parts that are large or unbounded. `most`: see
+    /// [`EngineSlot::most_records`].
+    pub fn keep_records(&mut self, records: Vec<(Box<IterationStats>, Option<TimedBatch>)>, most: usize) {
         let old = records.len().saturating_sub(most);
         let kept: Vec<KeptRecord> = records
             .into_iter()
@@ -221,18 +154,16 @@ impl EngineSlot {
                 KeptRecord { record: Arc::new(*record), timed }
             })
             .collect();
-        let mut recent = self.recent.lock();
         let room = most.saturating_sub(kept.len());
-        let old = recent.len().saturating_sub(room);
-        recent.drain(..old);
-        recent.extend(kept);
+        let old = self.recent.len().saturating_sub(room);
+        self.recent.drain(..old);
+        self.recent.extend(kept);
     }
 
     /// The last `count` records, oldest first.
     #[must_use]
     pub fn recent_records(&self, count: usize) -> Vec<KeptRecord> {
-        let recent = self.recent.lock();
-        recent.iter().skip(recent.len().saturating_sub(count)).cloned().collect()
+        self.recent.iter().skip(self.recent.len().saturating_sub(count)).cloned().collect()
     }
 }
 
@@ -243,7 +174,7 @@ pub struct KeptRecord {
     pub timed: Option<TimedBatch>,
 }
 
-/// A copy for [`EngineSlot::keep_records`], without the parts that this function drops.
+/// A copy for [`Engine::keep_records`], without the parts that this function drops.
 #[must_use]
 pub fn copy_to_keep(record: &mut IterationStats) -> Box<IterationStats> {
     let large = (
@@ -288,9 +219,9 @@ mod tests {
             let slot = &state.slots()[0];
             for _ in 0..2 {
                 let record = |iter| Box::new(IterationStats { iter: Some(iter), ..Default::default() });
-                slot.keep_records((0..100).map(|iter| (record(iter), None)).collect());
+                slot.lock().keep_records((0..100).map(|iter| (record(iter), None)).collect(), slot.most_records());
             }
-            let kept = slot.recent_records(usize::MAX);
+            let kept = slot.lock().recent_records(usize::MAX);
             assert_eq!((kept.len(), kept[kept.len() - 1].record.iter), (each, Some(99)), "{engines} engines");
         }
     }

@@ -1,4 +1,4 @@
-//! The status and the metrics of an engine's source. The engine's intake keeps them; a snapshot publishes them.
+//! The status and the metrics of an engine's source. The engine's intake keeps them.
 
 use std::array;
 use std::collections::BTreeMap;

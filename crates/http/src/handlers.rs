@@ -78,8 +78,7 @@ pub(super) async fn history(shared: Shared<Arc<State>>, RawQuery(query): RawQuer
 }
 
 pub(super) async fn model(shared: Shared<Arc<State>>, RawQuery(query): RawQuery) -> Result<Response, InvalidQuery> {
-    let model = views::model::model(&shared, &query.unwrap_or_default()).await?;
-    Ok(model.map_or_else(|| StatusCode::SERVICE_UNAVAILABLE.into_response(), |model| json(&model)))
+    Ok(json(&views::model::model(&shared, &query.unwrap_or_default())?))
 }
 
 impl IntoResponse for InvalidQuery {

@@ -1,6 +1,5 @@
-//! The intake of one engine: folds the messages of each poll into totals, keeps the status of the source, and publishes
-//! both. It is the only place that counts and logs the events of a source, so logs and metrics cannot disagree. Callers
-//! pass the time.
+//! The intake of one engine: folds the messages of each poll into totals, and keeps the status of the source. It is the only
+//! place that counts and logs the events of a source, so logs and metrics cannot disagree. Callers pass the time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -8,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use trtllm_analysis::ObservedEngine;
 use trtllm_analysis::iteration_sums::ConfiguredLimits;
-use trtllm_engines::{EngineSlot, RECENT_RECORDS, SourceStatus, copy_to_keep};
+use trtllm_engines::{Engine, EngineSlot, LockedEngine, RECENT_RECORDS, copy_to_keep};
 use trtllm_fold::{EngineState, Implausible, SEVERAL_ENGINES};
 use trtllm_recording::gpu::GpuReading;
 use trtllm_recording::recorder::EngineRecorder;
@@ -60,15 +59,12 @@ const MAX_UNREAD_KEYS: usize = 64;
 /// Returns those of these keys that the exporter does not know.
 pub type Unread = fn(BTreeSet<String>) -> BTreeSet<String>;
 
-/// Folds the messages of one engine and publishes the result in its slot.
+/// Folds the messages of one engine, whose slot it locks while it does.
 #[derive(Debug)]
 pub struct Intake {
     slot: Arc<EngineSlot>,
-    /// Boxed because it takes tens of kilobytes, and the intake is moved into its task.
-    engine: Box<ObservedEngine>,
-    source: SourceStatus,
-    about: EngineAbout,
-    published: EngineState,
+    /// The state at the end of the last poll.
+    state: EngineState,
     log: SourceLog,
     /// Absent if keys are not looked at, as in a recording.
     unread: Option<Unread>,
@@ -86,13 +82,10 @@ pub struct Intake {
 impl Intake {
     #[must_use]
     pub fn new(slot: Arc<EngineSlot>, stale_after: Duration) -> Self {
-        let engine = ObservedEngine::new(stale_after).with_objectives(slot.name.objectives);
+        slot.lock().observed = ObservedEngine::new(stale_after).with_objectives(slot.name.objectives);
         Self {
             slot,
-            engine: Box::new(engine),
-            source: SourceStatus::default(),
-            about: EngineAbout::default(),
-            published: EngineState::Starting,
+            state: EngineState::Starting,
             log: SourceLog::default(),
             unread: None,
             has_messages: false,
@@ -105,7 +98,7 @@ impl Intake {
 
     /// Records all messages on disk from now on.
     pub fn record_to(&mut self, mut recorder: EngineRecorder) {
-        if let Some(report) = &self.source.bench_report {
+        if let Some(report) = &self.slot.lock().source.bench_report {
             recorder.message(Message::BenchReport(Arc::clone(report)), Moment::now().to_record());
         }
         self.recorder = Some(recorder);
@@ -118,53 +111,35 @@ impl Intake {
 
     /// Publishes the numbers of this benchmark with those of the engine.
     pub fn compare_with(&mut self, report: Option<Arc<BenchReport>>) {
-        self.source.bench_report = report;
+        self.slot.lock().source.bench_report = report;
     }
 
-    /// The folded statistics of the engine.
-    #[must_use]
-    pub fn fold(&self) -> &ObservedEngine {
-        &self.engine
+    /// The engine, locked.
+    pub fn engine(&self) -> LockedEngine<'_> {
+        self.slot.lock()
     }
 
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        self.published == EngineState::Idle
-    }
-
-    /// Folds one message.
-    fn fold_message(&mut self, message: &Message, at: Moment) -> Result<(), Implausible> {
-        match message {
-            // These are of several engines, too.
-            Message::RequestRows(_) | Message::FinishedRequest(_) | Message::ServerMetrics(_)
-                if self.engine.fold.has_several_engines() => {}
-            Message::Record(record) => self.engine.absorb(record, at.instant, at.unix_us)?,
-            Message::RequestRows(rows) => self.engine.absorb_requests(rows, at.instant)?,
-            Message::FinishedRequest(entry) => self.engine.absorb_perf_metrics(entry, at.instant)?,
-            Message::ServerMetrics(page) => self.engine.absorb_server_metrics(page, at.instant),
-            Message::Orchestrator(reading) => self.engine.absorb_orchestrator(reading, at.instant),
-            Message::BenchReport(report) => self.source.bench_report = Some(Arc::clone(report)),
-            Message::Process(process) => self.engine.set_process(*process),
-        }
-        Ok(())
+        self.state == EngineState::Idle
     }
 
     /// Folds one line of a recording as of its moment, as the exporter that wrote it did.
-    fn fold_entry(&mut self, entry: &Entry, at: Moment, now: Instant) -> Result<(), Implausible> {
+    fn fold_entry(&mut self, engine: &mut Engine, entry: &Entry, at: Moment, now: Instant) -> Result<(), Implausible> {
         self.recorded = Some(at);
         match entry {
             Entry::Message(message) => {
-                let folded = self.fold_message(message, at);
+                let folded = fold_message(engine, message, at);
                 if matches!(message, Message::Record(_)) {
-                    self.engine.fold.health.replayed(now);
+                    engine.observed.fold.health.replayed(now);
                 }
                 return folded;
             }
-            Entry::Settled(Settled { from_ring, lost_rest }) => self.settle(*from_ring, *lost_rest, at),
-            Entry::About(about) => self.learn((**about).clone()),
+            Entry::Settled(Settled { from_ring, lost_rest }) => settle(engine, *from_ring, *lost_rest, at),
+            Entry::About(about) => learn(engine, (**about).clone()),
             Entry::Dropped(_) => {
-                self.engine.settle_all(at.instant);
-                self.engine.resume();
+                engine.observed.settle_all(at.instant);
+                engine.observed.resume();
             }
             // These are not folded: a replay reports the recorded failure itself, and other readers use the GPU readings.
             Entry::Header(_) | Entry::Failing(_) | Entry::Gpu(_) => {}
@@ -172,22 +147,10 @@ impl Intake {
         Ok(())
     }
 
-    fn settle(&mut self, from_ring: bool, lost_rest: bool, at: Moment) {
-        self.engine.settle(from_ring, at.instant);
-        if lost_rest {
-            self.engine.fold.lose_rest();
-        }
-    }
-
-    fn learn(&mut self, about: EngineAbout) {
-        self.engine.analysis.iterations.configured = configured(&about.settings);
-        self.engine.fold.requests.first_token_is_early = about.stamps_first_token_early();
-        self.about = about;
-    }
-
     /// Folds the messages of a poll that has not ended.
     pub fn absorb_messages(&mut self, batch: &mut Batch, at: Moment) {
-        self.fold_messages(batch, at);
+        let slot = Arc::clone(&self.slot);
+        self.fold_messages(&mut slot.lock(), batch, at);
         if let Some(recorder) = &mut self.recorder {
             recorder.end();
         }
@@ -199,28 +162,28 @@ impl Intake {
     }
 
     /// Folds the messages, gives them to the recorder, and keeps the last records for the API.
-    fn fold_messages(&mut self, batch: &mut Batch, at: Moment) {
+    fn fold_messages(&mut self, engine: &mut Engine, batch: &mut Batch, at: Moment) {
         let at = self.recordable(at);
         // With a recorder, only the records that the API keeps are copied.
         let copied_from = batch.messages.len().saturating_sub(RECENT_RECORDS);
         let mut records = Vec::new();
         for (index, mut message) in batch.drain().enumerate() {
-            let folded = self.fold_message(&message, at);
+            let folded = fold_message(engine, &message, at);
             self.note_folded(folded);
             let Some(recorder) = &mut self.recorder else {
                 if let Message::Record(record) = message {
-                    records.push((record, self.engine.fold.timed_batch()));
+                    records.push((record, engine.observed.fold.timed_batch()));
                 }
                 continue;
             };
             if let Message::Record(record) = &mut message
                 && index >= copied_from
             {
-                records.push((copy_to_keep(record), self.engine.fold.timed_batch()));
+                records.push((copy_to_keep(record), engine.observed.fold.timed_batch()));
             }
             recorder.message(message, at.to_record());
         }
-        self.slot.keep_records(records);
+        engine.keep_records(records, self.slot.most_records());
     }
 
     /// Folds lines of a recording, and gives them to the recorder as they are. The lines belong to a poll that has not ended.
@@ -228,21 +191,23 @@ impl Intake {
         if lines.is_empty() {
             return;
         }
+        let slot = Arc::clone(&self.slot);
+        let engine = &mut **slot.lock();
         let copied_from = lines.len().saturating_sub(RECENT_RECORDS);
         let mut records = Vec::new();
         for (index, mut line) in lines.into_iter().enumerate() {
-            let folded = self.fold_entry(&line.entry, Moment::recorded(line.at), now);
+            let folded = self.fold_entry(engine, &line.entry, Moment::recorded(line.at), now);
             self.note_folded(folded);
             if let Entry::Message(Message::Record(record)) = &mut line.entry
                 && index >= copied_from
             {
-                records.push((copy_to_keep(record), self.engine.fold.timed_batch()));
+                records.push((copy_to_keep(record), engine.observed.fold.timed_batch()));
             }
             if let Some(recorder) = &mut self.recorder {
                 recorder.line(line);
             }
         }
-        self.slot.keep_records(records);
+        engine.keep_records(records, self.slot.most_records());
     }
 
     fn note_folded(&mut self, folded: Result<(), Implausible>) {
@@ -259,98 +224,104 @@ impl Intake {
         at: Moment,
     ) {
         let at = self.recordable(at);
-        self.fold_messages(batch, at);
-        let restarts = self.engine.fold.totals.engine_restarts;
+        let slot = Arc::clone(&self.slot);
+        let engine = &mut **slot.lock();
+        self.fold_messages(engine, batch, at);
+        let restarts = engine.observed.fold.totals.engine_restarts;
         // A server that answers again, or counts from 0, may have been replaced by one of an older release. So its keys
         // are collected from the start again.
-        let answers_again = result.is_ok() && self.source.last_failure.is_some();
+        let answers_again = result.is_ok() && engine.source.last_failure.is_some();
         if std::mem::replace(&mut self.restarts, restarts) != restarts || answers_again {
-            self.source.unread_keys = None;
+            engine.source.unread_keys = None;
         }
         // A recording has a line of its own for the end of each poll: [`Entry::Settled`].
         if self.recorded.is_none() {
-            self.settle(batch.from_ring, batch.lost_rest, at);
+            settle(engine, batch.from_ring, batch.lost_rest, at);
             if batch.ended {
-                self.engine.settle_all(at.instant);
+                engine.observed.settle_all(at.instant);
             }
         }
         if batch.ended {
-            self.engine.fold.finish();
+            engine.observed.fold.finish();
         }
         if let Some(about) = batch.about.take() {
-            self.learn(about);
+            learn(engine, about);
             if let Some(recorder) = &mut self.recorder {
-                recorder.about(&self.about, at.to_record());
+                recorder.about(&engine.about, at.to_record());
             }
         }
         if let Some(recorder) = &mut self.recorder {
             if self.recorded.is_none() {
                 let at = at.to_record();
                 recorder.polled(result.err().map(failure), at);
-                recorder.gpus(readings(&self.slot), at);
+                recorder.gpus(readings(engine), at);
                 recorder.settled(Settled { from_ring: batch.from_ring, lost_rest: batch.lost_rest }, at);
             }
             recorder.end();
         }
-        self.note_keys(batch, at.instant);
-        self.source.connections = batch.connections;
-        self.source.processes = std::mem::take(&mut batch.processes);
-        self.source.metrics.polls.inc();
-        self.source.last_poll_us = Some(at.unix_us);
-        self.source.metrics.poll_duration.observe(duration.as_secs_f64());
-        self.source.up = matches!(result, Ok(Presence::Present));
-        self.source.ready |= result.is_ok();
-        if self.source.up {
-            self.source.last_success_us = Some(at.unix_us);
+        self.note_keys(engine, batch, at.instant);
+        engine.source.connections = batch.connections;
+        engine.source.processes = std::mem::take(&mut batch.processes);
+        engine.source.metrics.polls.inc();
+        engine.source.last_poll_us = Some(at.unix_us);
+        engine.source.metrics.poll_duration.observe(duration.as_secs_f64());
+        engine.source.up = matches!(result, Ok(Presence::Present));
+        engine.source.ready |= result.is_ok();
+        if engine.source.up {
+            engine.source.last_success_us = Some(at.unix_us);
         }
         // A socket to which no publisher has connected yet is waiting, not unreachable.
-        if self.source.up || (result.is_ok() && self.source.last_success_us.is_none()) {
-            self.engine.fold.health.answered(at.instant);
+        if engine.source.up || (result.is_ok() && engine.source.last_success_us.is_none()) {
+            engine.observed.fold.health.answered(at.instant);
         }
-        if batch.only_requests && self.source.up {
-            self.engine.fold.health.requests_ended(at.instant, self.has_messages);
+        if batch.only_requests && engine.source.up {
+            engine.observed.fold.health.requests_ended(at.instant, self.has_messages);
         }
-        self.note_failure(result.err(), at);
-        let impossible = self.engine.fold.take_rejected();
+        self.note_failure(engine, result.err(), at);
+        let impossible = engine.observed.fold.take_rejected();
         batch.rejected[RejectReason::Implausible as usize] += std::mem::take(&mut self.implausible) + impossible.rows;
-        self.note_rejections(&batch.rejected, &impossible.values, at.instant);
+        self.note_rejections(engine, &batch.rejected, &impossible.values, at.instant);
         let (only_requests, notice) = (batch.only_requests, batch.notice);
         batch.clear();
-        self.note_changes_of_the_engine(only_requests, notice, at.instant);
-        self.publish(at.instant);
+        self.note_changes_of_the_engine(engine, only_requests, notice, at.instant);
+        self.publish(engine, at.instant);
     }
 
     /// Keeps the engine `starting` while its source is opened or its model is loaded, however long that takes. `/readyz`
     /// shows the reason.
     pub fn still_starting(&mut self, reason: &'static str, now: Moment) {
-        if self.source.loading != Some(reason) {
-            self.source.loading = Some(reason);
-            self.source.unanswered_since_us.get_or_insert(now.unix_us);
-            self.publish(now.instant);
+        let slot = Arc::clone(&self.slot);
+        let engine = &mut **slot.lock();
+        if engine.source.loading != Some(reason) {
+            engine.source.loading = Some(reason);
+            engine.source.unanswered_since_us.get_or_insert(now.unix_us);
+            self.publish(engine, now.instant);
         }
     }
 
-    /// Publishes if the state of the engine has changed: a source that hangs must not keep old numbers on the page.
+    /// Notes a change of the engine's state: a source that hangs must not keep old numbers on the page.
     pub(crate) fn check_health(&mut self, now: Instant) {
-        if self.engine.fold.health.state(now) != self.published {
-            self.publish(now);
+        let slot = Arc::clone(&self.slot);
+        let engine = &mut **slot.lock();
+        if engine.observed.fold.health.state(now) != self.state {
+            self.publish(engine, now);
         }
     }
 
     /// Collects missing endpoints and unknown keys, which show that the engine is newer than this exporter.
-    fn note_keys(&mut self, batch: &mut Batch, now: Instant) {
+    fn note_keys(&mut self, engine: &mut Engine, batch: &mut Batch, now: Instant) {
         if let Some(missing) = batch.missing_endpoints.take() {
-            self.source.missing_endpoints = missing;
+            engine.source.missing_endpoints = missing;
             let error = batch.endpoint_error.take().map(|text| beginning(&text));
-            if self.source.endpoint_error.as_deref() != error.as_deref() {
-                self.source.endpoint_error = error.map(Into::into);
+            if engine.source.endpoint_error.as_deref() != error.as_deref() {
+                engine.source.endpoint_error = error.map(Into::into);
             }
-            self.log.endpoint(&self.slot.name, self.source.endpoint_error.as_ref(), now);
+            self.log.endpoint(&self.slot.name, engine.source.endpoint_error.as_ref(), now);
         }
         let Some(unread) = self.unread.filter(|_| !batch.keys.is_empty()) else { return };
         let unread = unread(std::mem::take(&mut batch.keys));
         // Keys are added, because an engine sends some of them only now and then.
-        let known = self.source.unread_keys.get_or_insert_default();
+        let known = engine.source.unread_keys.get_or_insert_default();
         let mut all: BTreeSet<String> = known.iter().cloned().collect();
         all.extend(unread);
         if all.len() <= known.len() {
@@ -361,36 +332,42 @@ impl Intake {
     }
 
     /// Counts every failure, logs each change.
-    fn note_failure(&mut self, error: Option<&SourceError>, at: Moment) {
+    fn note_failure(&mut self, engine: &mut Engine, error: Option<&SourceError>, at: Moment) {
         let (kind, now) = (error.map(SourceError::kind), at.instant);
         if let Some(kind) = kind {
-            self.source.metrics.errors[kind as usize].inc();
+            engine.source.metrics.errors[kind as usize].inc();
         }
         self.log.failure(&self.slot.name, error, now);
         match kind {
-            None => self.source.server_has_served = true,
-            Some(ErrorKind::Connect) => self.source.server_has_served = false,
-            Some(_) if error.is_some_and(SourceError::is_starting) => self.source.server_has_served = false,
+            None => engine.source.server_has_served = true,
+            Some(ErrorKind::Connect) => engine.source.server_has_served = false,
+            Some(_) if error.is_some_and(SourceError::is_starting) => engine.source.server_has_served = false,
             Some(_) => {}
         }
-        self.source.no_statistics = !self.source.ready && matches!(error, Some(SourceError::NoStatistics { .. }));
-        self.source.loading = None;
-        self.source.last_failure = error.map(|error| PollFailure {
+        engine.source.no_statistics = !engine.source.ready && matches!(error, Some(SourceError::NoStatistics { .. }));
+        engine.source.loading = None;
+        engine.source.last_failure = error.map(|error| PollFailure {
             kind: error.kind(),
             text: beginning(&error.to_string()),
             not_ready: error.is_not_ready(),
         });
-        self.source.unanswered_since_us =
-            error.is_some().then(|| self.source.unanswered_since_us.unwrap_or(at.unix_us));
+        engine.source.unanswered_since_us =
+            error.is_some().then(|| engine.source.unanswered_since_us.unwrap_or(at.unix_us));
     }
 
     /// Counts every rejected record and every rejected value, logs the first of a series.
-    fn note_rejections(&mut self, rejected: &RejectCounts, values: &BTreeMap<&'static str, u64>, now: Instant) {
-        for (total, count) in self.source.metrics.rejected.iter().zip(rejected) {
+    fn note_rejections(
+        &mut self,
+        engine: &mut Engine,
+        rejected: &RejectCounts,
+        values: &BTreeMap<&'static str, u64>,
+        now: Instant,
+    ) {
+        for (total, count) in engine.source.metrics.rejected.iter().zip(rejected) {
             total.inc_by(*count);
         }
         if !values.is_empty() {
-            let totals = Arc::make_mut(&mut self.source.values_rejected);
+            let totals = Arc::make_mut(&mut engine.source.values_rejected);
             for (field, count) in values {
                 *totals.entry(field).or_default() += count;
             }
@@ -401,22 +378,57 @@ impl Intake {
     }
 
     /// Logs restarts and lost records, and sets the notice: `notice`, or else that requests end but no records arrive.
-    fn note_changes_of_the_engine(&mut self, only_requests: bool, notice: Option<&'static str>, now: Instant) {
-        self.log.losses(&self.slot.name, &self.engine.fold.totals, now);
-        self.source.only_requests = only_requests;
-        self.source.records_missing = !only_requests && self.engine.fold.records_are_missing(now);
-        let several = self.engine.fold.has_several_engines().then_some(SEVERAL_ENGINES);
-        self.source.notice = several.or(notice).or(self.source.records_missing.then_some(MISSING_RECORDS));
-        self.log.notice(&self.slot.name, self.source.notice, now);
+    fn note_changes_of_the_engine(
+        &mut self,
+        engine: &mut Engine,
+        only_requests: bool,
+        notice: Option<&'static str>,
+        now: Instant,
+    ) {
+        self.log.losses(&self.slot.name, &engine.observed.fold.totals, now);
+        engine.source.only_requests = only_requests;
+        engine.source.records_missing = !only_requests && engine.observed.fold.records_are_missing(now);
+        let several = engine.observed.fold.has_several_engines().then_some(SEVERAL_ENGINES);
+        engine.source.notice = several.or(notice).or(engine.source.records_missing.then_some(MISSING_RECORDS));
+        self.log.notice(&self.slot.name, engine.source.notice, now);
     }
 
-    fn publish(&mut self, now: Instant) {
-        let state = self.engine.fold.health.state(now);
-        self.published = state;
-        self.log.state(&self.slot.name, state, now);
-        self.slot.update(|snapshot| snapshot.write(state, &self.engine, &self.source, &self.about));
-        self.slot.publish_fold(&self.engine);
+    fn publish(&mut self, engine: &mut Engine, now: Instant) {
+        engine.state = engine.observed.fold.health.state(now);
+        self.state = engine.state;
+        self.log.state(&self.slot.name, self.state, now);
     }
+}
+
+/// Folds one message.
+fn fold_message(engine: &mut Engine, message: &Message, at: Moment) -> Result<(), Implausible> {
+    let observed = &mut engine.observed;
+    match message {
+        // These are of several engines, too.
+        Message::RequestRows(_) | Message::FinishedRequest(_) | Message::ServerMetrics(_)
+            if observed.fold.has_several_engines() => {}
+        Message::Record(record) => observed.absorb(record, at.instant, at.unix_us)?,
+        Message::RequestRows(rows) => observed.absorb_requests(rows, at.instant)?,
+        Message::FinishedRequest(entry) => observed.absorb_perf_metrics(entry, at.instant)?,
+        Message::ServerMetrics(page) => observed.absorb_server_metrics(page, at.instant),
+        Message::Orchestrator(reading) => observed.absorb_orchestrator(reading, at.instant),
+        Message::BenchReport(report) => engine.source.bench_report = Some(Arc::clone(report)),
+        Message::Process(process) => observed.set_process(*process),
+    }
+    Ok(())
+}
+
+fn settle(engine: &mut Engine, from_ring: bool, lost_rest: bool, at: Moment) {
+    engine.observed.settle(from_ring, at.instant);
+    if lost_rest {
+        engine.observed.fold.lose_rest();
+    }
+}
+
+fn learn(engine: &mut Engine, about: EngineAbout) {
+    engine.observed.analysis.iterations.configured = configured(&about.settings);
+    engine.observed.fold.requests.first_token_is_early = about.stamps_first_token_early();
+    engine.about = about;
 }
 
 fn failure(error: &SourceError) -> PollFailure {
@@ -425,9 +437,9 @@ fn failure(error: &SourceError) -> PollFailure {
 
 /// Readings of the engine's GPUs, or of all GPUs of this host if it is unknown which ones the engine uses. Empty if
 /// this inventory was taken before.
-fn readings(slot: &EngineSlot) -> impl Iterator<Item = GpuReading> {
-    let inventory = slot.take_inventory();
-    let serving = slot.gpus().filter(|_| inventory.is_some());
+fn readings(engine: &mut Engine) -> impl Iterator<Item = GpuReading> + use<> {
+    let inventory = engine.inventory.take();
+    let serving = engine.gpus.clone().filter(|_| inventory.is_some());
     let gpus = inventory.map(|inventory| inventory.gpus.clone()).unwrap_or_default();
     gpus.into_iter().filter_map(move |gpu| {
         let serves = serving.as_ref().is_some_and(|serving| serving.uuids.contains(&gpu.identity.uuid));
@@ -454,23 +466,19 @@ mod tests {
     use trtllm_engines::State;
 
     #[test]
-    fn every_snapshot_shows_the_counters_of_its_intake() {
+    fn the_engine_shows_the_counters_of_its_intake() {
         let name = EngineName::new("m", "1", "test");
         let (state, at) = (State::new(vec![name]), Moment::now());
         let mut intake = Intake::new(Arc::clone(&state.slots()[0]), Duration::from_secs(15));
         let mut batch = Batch::default();
         intake.end_poll(&mut batch, Duration::ZERO, Ok(Presence::Present), at);
-        let snapshot = || state.engines().next().unwrap().1;
-        let older = snapshot();
         batch.reject(RejectReason::TooLong);
         let error = SourceError::Engine { cause: "stopped".to_owned() };
         intake.end_poll(&mut batch, Duration::ZERO, Err(&error), at);
-        for snapshot in [older, snapshot()] {
-            let metrics = &snapshot.source.metrics;
-            assert_eq!(metrics.polls.get(), 2);
-            assert_eq!(metrics.errors.each_ref().map(|count| count.get()), [0, 0, 0, 0, 0, 0, 0, 1]);
-            assert_eq!(metrics.rejected.each_ref().map(|count| count.get()), [0, 0, 1, 0, 0, 0]);
-        }
+        let metrics = intake.engine().source.metrics.clone();
+        assert_eq!(metrics.polls.get(), 2);
+        assert_eq!(metrics.errors.each_ref().map(|count| count.get()), [0, 0, 0, 0, 0, 0, 0, 1]);
+        assert_eq!(metrics.rejected.each_ref().map(|count| count.get()), [0, 0, 1, 0, 0, 0]);
     }
 
     #[test]
@@ -482,7 +490,7 @@ mod tests {
             let error = cause.map(|cause| SourceError::Engine { cause: cause.to_owned() });
             let result = error.as_ref().map_or(Ok(Presence::Present), Err);
             intake.end_poll(&mut Batch::default(), Duration::ZERO, result, at);
-            let source = state.slots()[0].snapshot().source.clone();
+            let source = intake.engine().source.clone();
             (source.unanswered_since_us, source.last_failure.map(|failure| failure.text))
         };
         let (since, text) = poll(1, Some("\x1b[2J\n"));
@@ -510,7 +518,7 @@ mod tests {
             batch.keys = keys.iter().map(|key| (*key).to_owned()).collect();
             let result = if answers { Ok(Presence::Present) } else { Err(&error) };
             intake.end_poll(&mut batch, Duration::ZERO, result, Moment::now());
-            state.slots()[0].snapshot().source.unread_keys.as_ref().map(|keys| keys.join(" "))
+            intake.engine().source.unread_keys.as_ref().map(|keys| keys.join(" "))
         };
         assert_eq!(poll(true, 50, &["iter", "numDreams"]).as_deref(), Some("numDreams"));
         assert_eq!(poll(true, 51, &["iter", "numWishes"]).as_deref(), Some("numDreams numWishes"), "sent now and then");
@@ -554,8 +562,8 @@ mod tests {
             let mut batch = Batch::default();
             (batch.messages, batch.notice) = (messages, Some("of the source"));
             intake.end_poll(&mut batch, Duration::ZERO, Ok(Presence::Present), Moment::now());
-            let snapshot = state.slots()[0].snapshot();
-            (snapshot.source.notice, snapshot.totals.iterations, snapshot.requests.entries_have_reasons)
+            let engine = intake.engine();
+            (engine.source.notice, engine.totals().iterations, engine.requests().entries_have_reasons)
         };
         let record = |iter| {
             Message::Record(Box::new(IterationStats {
@@ -605,7 +613,8 @@ mod tests {
                     }
                     intake.end_poll(&mut batch, Duration::ZERO, Ok(Presence::Present), at);
                 }
-                let totals = &intake.engine.fold.totals;
+                let engine = intake.engine();
+                let totals = engine.totals();
                 let expected = if lost_rest { (6, 0) } else { (0, 6) };
                 assert_eq!((totals.iterations_lost, totals.iterations_unreported), expected, "replayed: {replayed}");
             }
@@ -622,7 +631,7 @@ mod tests {
             let mut batch = Batch::default();
             batch.messages.extend(item);
             intake.end_poll(&mut batch, Duration::ZERO, Ok(Presence::Present), at);
-            state.slots()[0].snapshot().source.notice
+            intake.engine().source.notice
         };
         let request = || Some(Message::FinishedRequest(Box::default()));
         for seconds in [0, 10, 20] {

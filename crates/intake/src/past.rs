@@ -4,7 +4,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use trtllm_analysis::ObservedEngine;
 use trtllm_analysis::window::SLOT_SECONDS;
 use trtllm_engines::{EngineSlot, State};
 use trtllm_recording::{Entry, Header, Line, OpenRecordingError, RecordedMoment, Recording, utc};
@@ -110,12 +109,6 @@ impl PastEngine {
         }
     }
 
-    /// The folded statistics of the engine at this time.
-    #[must_use]
-    pub fn fold(&self) -> &ObservedEngine {
-        self.intake.fold()
-    }
-
     #[must_use]
     pub fn slot(&self) -> Arc<EngineSlot> {
         Arc::clone(&self.state.slots()[0])
@@ -182,7 +175,8 @@ impl PastEngine {
                 let gpus =
                     GpuInventory { nvml: NvmlState::Up, expected: self.gpus.gpus.len() as u32, ..self.gpus.clone() };
                 self.state.publish_gpus(gpus);
-                self.slot().publish_gpus((!self.serving.uuids.is_empty()).then(|| self.serving.clone()));
+                let serving = (!self.serving.uuids.is_empty()).then(|| Arc::new(self.serving.clone()));
+                self.slot().lock().gpus = serving;
             }
             self.state.judge((at - BEGIN_US) as f64 / 1e6, us as f64 / 1e6);
             self.next_judgement += SLOT_US;

@@ -263,7 +263,7 @@ mod tests {
     use std::sync::atomic::{AtomicU64, Ordering};
 
     use super::*;
-    use trtllm_engines::State;
+    use trtllm_engines::{Engine, State};
     use trtllm_fold::EngineState;
     use trtllm_records::Message;
     use trtllm_records::{EngineName, IterationStats};
@@ -348,12 +348,12 @@ mod tests {
         let (trigger, shutdown) = shutdown::channel();
         let running = tokio::spawn(driver.run(std::future::pending::<Result<Source, OpenError>>(), shutdown));
         // Waits for several health checks, and for longer than the engine may take to become stale.
-        while state.engines().next().unwrap().1.source.loading.is_none() {
+        while state.slots()[0].lock().source.loading.is_none() {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         tokio::time::sleep(3 * SCHEDULE.stale_after).await;
-        let snapshot = state.engines().next().unwrap().1;
-        assert_eq!((snapshot.state, snapshot.source.ready), (EngineState::Starting, false));
+        let at_the_end = |engine: &Engine| (engine.state, engine.source.ready);
+        assert_eq!(at_the_end(&state.slots()[0].lock()), (EngineState::Starting, false));
         trigger.stop();
         running.await.unwrap();
         assert!(events.recv().await.is_none(), "neither a first poll nor a failure");
@@ -394,11 +394,12 @@ mod tests {
         }
         trigger.stop();
         running.await.unwrap();
-        let snapshot = state.engines().next().unwrap().1;
+        let slots = state.slots();
+        let engine = slots[0].lock();
         // What the poll had read before it panicked is not lost.
-        assert!(snapshot.totals.iterations >= 5, "{}", snapshot.totals.iterations);
+        assert!(engine.totals().iterations >= 5, "{}", engine.totals().iterations);
         assert!(supervise::restarts()[Task::Poll as usize] > before[Task::Poll as usize], "other tests count, too");
-        let errors: u64 = snapshot.source.metrics.errors.iter().map(|count| count.get()).sum();
+        let errors: u64 = engine.source.metrics.errors.iter().map(|count| count.get()).sum();
         assert_eq!(errors, 1);
     }
 }

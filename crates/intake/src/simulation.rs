@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::poll::{Driver, Schedule};
-use trtllm_engines::{EngineSnapshot, State};
-use trtllm_fold::EngineState;
+use trtllm_engines::State;
+use trtllm_fold::{EngineState, EngineTotals};
 use trtllm_page::metrics::compat::CompatSets;
 use trtllm_page::metrics::own::HttpMetrics;
 use trtllm_page::metrics::page_builder::{PageBuilder, Selection};
@@ -51,8 +51,7 @@ struct Reader {
     reads: u64,
 }
 
-fn totals(snapshot: &EngineSnapshot) -> [u64; 7] {
-    let totals = &snapshot.totals;
+fn totals(totals: &EngineTotals) -> [u64; 7] {
     [
         totals.iterations,
         totals.iterations_lost,
@@ -66,8 +65,11 @@ fn totals(snapshot: &EngineSnapshot) -> [u64; 7] {
 
 impl Reader {
     fn read(&mut self) {
-        let snapshot = self.state.engines().next().expect("one engine").1;
-        let seen = totals(&snapshot);
+        let (state, seen) = {
+            let slots = self.state.slots();
+            let engine = slots[0].lock();
+            (engine.state, totals(engine.totals()))
+        };
         if let Some(before) = self.before {
             assert!(seen.iter().zip(before).all(|(now, before)| *now >= before), "{before:?} fell to {seen:?}");
         }
@@ -77,7 +79,7 @@ impl Reader {
         let settled = now().saturating_sub(Duration::from_millis(2));
         let silent = world(|world| world.answered(settled)).map(|answered| settled - answered);
         let answers_now = world(|world| world.answered(now()) != world.answered(settled));
-        match snapshot.state {
+        match state {
             EngineState::Starting => assert!(seen[0] == 0, "starting with {} iterations", seen[0]),
             EngineState::Unreachable => {
                 let least = SCHEDULE.stale_after - Duration::from_millis(2);
@@ -89,7 +91,7 @@ impl Reader {
             }
         }
         let idle = world(|world| world.shown_idle(settled));
-        assert!(!(idle && snapshot.state == EngineState::Stalled), "an engine without requests is stalled");
+        assert!(!(idle && state == EngineState::Stalled), "an engine without requests is stalled");
         // Building a page takes far longer than the other checks.
         if self.reads.is_multiple_of(64) {
             let page = self.builder.page(&self.state, &HttpMetrics::new(), Selection::All);
@@ -99,7 +101,7 @@ impl Reader {
             let iterations = format!("\nnv_trt_llm_iterations_total{{model=\"m\",version=\"1\"}} {}\n", seen[0]);
             assert!(text.contains(&iterations), "{iterations}");
             let load = text.contains("nv_trt_llm_request_metrics{model=\"m\",request_type=\"active\"");
-            assert_eq!(load, matches!(snapshot.state, EngineState::Busy | EngineState::Idle), "{:?}", snapshot.state);
+            assert_eq!(load, matches!(state, EngineState::Busy | EngineState::Idle), "{state:?}");
             assert!(!text.contains("NaN") && !text.contains("Inf\n"));
         }
     }
@@ -108,6 +110,17 @@ impl Reader {
 fn poll(batch: &mut Batch) -> TestPoll {
     let now = now();
     world(|world| world.poll(batch, now))
+}
+
+/// Checks the totals and the state once all records are delivered.
+fn check_end(state: &State) {
+    let truth = world(|world| world.truth);
+    let slots = state.slots();
+    let engine = slots[0].lock();
+    assert_eq!(totals(engine.totals())[..6], truth.totals(), "iterations, lost, restarts, context, generation, reused");
+    let rejected = engine.source.metrics.rejected.iter().map(|count| count.get()).sum::<u64>();
+    assert_eq!(rejected, truth.rejected, "rejected");
+    assert!(matches!(engine.state, EngineState::Busy | EngineState::Idle), "{:?}", engine.state);
 }
 
 /// Runs the simulation with one seed. Panics if a number is wrong.
@@ -134,12 +147,7 @@ async fn run(seed: u64, polls: u64, most: u64) {
     while world(|world| world.polls) < drained {
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    let snapshot = state.engines().next().expect("one engine").1;
-    let truth = world(|world| world.truth);
-    assert_eq!(totals(&snapshot)[..6], truth.totals(), "iterations, lost, restarts, context, generation, reused");
-    let rejected = snapshot.source.metrics.rejected.iter().map(|count| count.get()).sum::<u64>();
-    assert_eq!(rejected, truth.rejected, "rejected");
-    assert!(matches!(snapshot.state, EngineState::Busy | EngineState::Idle), "{:?}", snapshot.state);
+    check_end(&state);
     trigger.stop();
     driving.await.expect("the driver ends");
 }

@@ -90,10 +90,11 @@ fn record_with(
         }
         if now + 1e-6 >= judgement {
             state.publish_gpus(gpus(&mut engine, now, &mut throttled));
-            slot.publish_gpus(Some(EngineGpus { uuids: vec!["GPU-0".to_owned()], ..EngineGpus::default() }));
+            let gpus = EngineGpus { uuids: vec!["GPU-0".to_owned()], ..EngineGpus::default() };
+            slot.lock().gpus = Some(Arc::new(gpus));
             state.judge(now, moment.unix_us as f64 / 1e6);
             found.push(judged(&state, moment.unix_us));
-            measured = slot.with_judged(|judged| MeasuredEngine::of(intake.fold(), &judged.window));
+            measured = slot.measured();
             judgement += SLOT;
         }
     }
@@ -180,7 +181,7 @@ fn a_recording_has_the_verdict_and_the_costs_that_its_exporter_had_at_that_time(
                     assert_eq!(of(&found.1), of(cause), "{name} after {at} judgements: {found:?}, not {cause:?}");
                     assert_eq!(&found.2, rules, "{name} after {at} judgements");
                     if at == live.len() - 1 {
-                        let past = past.slot().with_judged(|judged| MeasuredEngine::of(past.fold(), &judged.window));
+                        let past = past.slot().measured();
                         // The windows of the last minutes begin at different seconds, so they are not compared.
                         let of = |of: &MeasuredEngine| {
                             serde_json::to_value((&of.limits, &of.prices, &of.equal_work)).unwrap()
@@ -221,7 +222,7 @@ fn an_engine_that_is_gone_is_stale_in_its_recording_as_soon_as_its_exporter_said
         let folder = tempfile::tempdir().unwrap();
         record_with(&config, 40.0, folder.path(), Duration::from_secs(stale_after));
         let past = engine_at(&Recording::open(folder.path()).unwrap(), None, None).unwrap();
-        assert_eq!(past.slot().snapshot().state.is_stale(), is_stale, "--stale-after {stale_after}s");
+        assert_eq!(past.slot().lock().state.is_stale(), is_stale, "--stale-after {stale_after}s");
     }
 }
 

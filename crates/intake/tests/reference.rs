@@ -48,7 +48,8 @@ fn the_ratios_to_a_benchmark_are_the_true_ones() {
         intake.end_poll(&mut batch, Duration::ZERO, Ok(Presence::Present), moment);
         if poll % JUDGED == 0 {
             let (uuids, joules) = (vec!["GPU-0".to_owned()], engine.gpu(now).energy_joules);
-            slot.publish_gpus(Some(EngineGpus { uuids, energy_joules: Some(joules), ..EngineGpus::default() }));
+            let gpus = EngineGpus { uuids, energy_joules: Some(joules), ..EngineGpus::default() };
+            slot.lock().gpus = Some(Arc::new(gpus));
             state.judge(now, moment.unix_us as f64 / 1e6);
             let of = engine.truth();
             truth.push(((of.started + of.decoded_tokens) as f64, joules));

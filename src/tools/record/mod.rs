@@ -12,7 +12,6 @@ use crate::config::ConfigError;
 use trtllm_intake::past::{PastEngine, engines_at};
 use trtllm_recording::{Line, OpenRecordingError, Recording};
 use trtllm_records::EngineName;
-use trtllm_what_if::MeasuredEngine;
 
 /// Runs the command. Fails if the recording cannot be read or the output cannot be written.
 pub fn run(command: &RecordCommand) -> Result<(), ConfigError> {
@@ -45,14 +44,8 @@ pub(super) fn model(directory: &Path, at_us: Option<i64>, engine: Option<&str>) 
     };
     let slot = past.slot();
     let EngineName { model, version, .. } = slot.name.clone();
-    let measured = slot.with_judged(|judged| MeasuredEngine::of(past.fold(), &judged.window));
-    Ok(Model {
-        model,
-        version,
-        at: Some(past.at_us as f64 / 1e6),
-        configuration: slot.snapshot().configuration(),
-        present: measured,
-    })
+    let configuration = slot.lock().configuration();
+    Ok(Model { model, version, at: Some(past.at_us as f64 / 1e6), configuration, present: slot.measured() })
 }
 
 fn unreadable(directory: &Path, error: OpenRecordingError) -> ConfigError {

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use trtllm_analysis::ObservedEngine;
-use trtllm_engines::{EngineSnapshot, State};
+use trtllm_engines::{Engine, State};
 use trtllm_page::exposition::negotiate::Format;
 use trtllm_page::metrics::compat::CompatSets;
 use trtllm_page::metrics::own::HttpMetrics;
@@ -13,18 +13,15 @@ use trtllm_records::{EngineName, Objectives};
 
 use super::page::Page;
 
-/// The snapshot that a poll of this engine publishes.
-pub(crate) fn snapshot(engine: &ObservedEngine, now: Instant) -> EngineSnapshot {
-    let mut snapshot = EngineSnapshot::starting();
-    let (source, about) = Default::default();
-    snapshot.write(engine.fold.health.state(now), engine, &source, &about);
-    snapshot
+/// The engine after a poll.
+pub(crate) fn polled(observed: &ObservedEngine, now: Instant) -> Engine {
+    Engine { state: observed.fold.health.state(now), ..Engine::new(observed.clone()) }
 }
 
-/// A state with one engine, which has published this snapshot.
-pub(crate) fn state(objectives: Objectives, snapshot: EngineSnapshot) -> State {
+/// A list with this engine.
+pub(crate) fn state(objectives: Objectives, engine: Engine) -> State {
     let state = State::new(vec![EngineName { objectives, ..EngineName::new("m", "1", "replay") }]);
-    state.slots()[0].publish(snapshot);
+    **state.slots()[0].lock() = engine;
     state
 }
 

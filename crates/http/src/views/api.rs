@@ -9,7 +9,7 @@ use axum::http::StatusCode;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use trtllm_engines::{EngineSlot, EngineSnapshot, RECENT_RECORDS, State};
+use trtllm_engines::{EngineSlot, RECENT_RECORDS, State};
 use trtllm_fold::batch_time::BatchTime;
 
 use super::engine::Engine;
@@ -24,11 +24,12 @@ const DEFAULT_LAST: usize = 10;
 /// All engines.
 #[must_use]
 pub fn engines(state: &State) -> String {
-    array(state.engines().map(|(slot, snapshot)| engine(&slot, &snapshot)))
+    array(state.slots().iter().map(|slot| engine(slot)))
 }
 
-pub(super) fn engine(slot: &EngineSlot, snapshot: &EngineSnapshot) -> Value {
-    slot.with_judged(|judged| without_nulls(&Engine::of(slot, snapshot, judged)))
+pub(super) fn engine(slot: &EngineSlot) -> Value {
+    let engine = slot.lock();
+    slot.with_judged(|judged| without_nulls(&Engine::of(slot, &engine, judged)))
 }
 
 /// What limits each engine, and all other findings, the most severe first.
@@ -58,19 +59,19 @@ pub fn gpus(state: &State) -> Value {
 /// What `--source auto` found at each address.
 #[must_use]
 pub fn discovery(state: &State) -> Value {
-    state.discovery.load().iter().map(|(address, finding)| json!({"address": address, "finding": finding})).collect()
+    state.discovery.lock().iter().map(|(address, finding)| json!({"address": address, "finding": finding})).collect()
 }
 
 /// The sources that were never polled successfully, one line each; `None` if there is no such source. If the exporter
 /// is a sidecar, its readiness decides whether the engine's pod gets traffic, so later failures must not change it.
 #[must_use]
 pub fn not_ready(state: &State) -> Option<String> {
-    let missing = state.engines().filter(|(_, snapshot)| !snapshot.source.ready).map(|(engine, snapshot)| {
-        let name = &engine.name;
-        let why = reasons::without_addresses(&snapshot).unwrap_or_default();
-        format!("{} {} ({}): {why}\n", name.model, name.version, name.source)
-    });
-    Some(missing.collect::<String>()).filter(|missing| !missing.is_empty())
+    let missing = |slot: &Arc<EngineSlot>| {
+        let (engine, name) = (slot.lock(), &slot.name);
+        let why = reasons::without_addresses(&engine).unwrap_or_default();
+        (!engine.source.ready).then(|| format!("{} {} ({}): {why}\n", name.model, name.version, name.source))
+    };
+    Some(state.slots().iter().filter_map(missing).collect::<String>()).filter(|missing| !missing.is_empty())
 }
 
 const ENDPOINT_ERROR: &str = "an endpoint of the server cannot be read; see the log";
@@ -78,16 +79,16 @@ const ENDPOINT_ERROR: &str = "an endpoint of the server cannot be read; see the 
 /// What is wrong with engines whose sources have been polled successfully before, one line each.
 #[must_use]
 pub fn trouble(state: &State) -> String {
-    let failing = state.engines().filter_map(|(engine, snapshot)| {
-        let name = &engine.name;
-        let stale = snapshot.state.is_stale().then(|| format!("the engine is {}", snapshot.state.name()));
+    let failing = |slot: &Arc<EngineSlot>| {
+        let (engine, name) = (slot.lock(), &slot.name);
+        let stale = engine.state.is_stale().then(|| format!("the engine is {}", engine.state.name()));
         // The error of an endpoint may name an address.
-        let endpoint = snapshot.source.endpoint_error.as_ref().map(|_| ENDPOINT_ERROR);
-        let notice = snapshot.source.notice.or(endpoint).map(str::to_owned);
-        let why = reasons::without_addresses(&snapshot).or(stale).or(notice)?;
+        let endpoint = engine.source.endpoint_error.as_ref().map(|_| ENDPOINT_ERROR);
+        let notice = engine.source.notice.or(endpoint).map(str::to_owned);
+        let why = reasons::without_addresses(&engine).or(stale).or(notice)?;
         Some(format!("{} {} ({}): {why}\n", name.model, name.version, name.source))
-    });
-    failing.collect()
+    };
+    state.slots().iter().filter_map(failing).collect()
 }
 
 /// The last records of one engine as a JSON array, oldest first. `query` is the query of the request's URL. Fails if a
@@ -96,7 +97,7 @@ pub fn iterations(state: &State, query: &str) -> Result<String, InvalidQuery> {
     let is_valid = |last: &usize| (1..=RECENT_RECORDS).contains(last);
     let wrong = |value: &str| format!("last={value} is not a number from 1 to {RECENT_RECORDS}");
     let last = parameter(query, "last", |value| value.parse().ok().filter(is_valid), wrong)?.unwrap_or(DEFAULT_LAST);
-    let records = chosen_engine(query, state)?.recent_records(last);
+    let records = chosen_engine(query, state)?.lock().recent_records(last);
     let timed = records.iter().filter_map(|kept| kept.timed);
     let times: HashMap<u64, BatchTime> = timed.filter_map(|batch| Some((batch.iter?, batch.time))).collect();
     Ok(array(records.into_iter().map(|kept| {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use trtllm_engines::{EngineJudgement, EngineSlot, EngineSnapshot, StartPhase};
+use trtllm_engines::{EngineJudgement, EngineSlot, StartPhase};
 use trtllm_fold::EngineTotals;
 use trtllm_verdict::verdict::Verdict;
 
@@ -88,23 +88,23 @@ pub struct Totals {
 }
 
 impl Engine {
-    pub(super) fn of(slot: &EngineSlot, snapshot: &EngineSnapshot, judged: &EngineJudgement) -> Self {
-        let (name, source) = (&slot.name, &snapshot.source);
+    pub(super) fn of(slot: &EngineSlot, engine: &trtllm_engines::Engine, judged: &EngineJudgement) -> Self {
+        let (name, source) = (&slot.name, &engine.source);
         let orchestrator = |totals| {
             let span = judged.orchestrator_span(history::WINDOW);
-            OrchestratorJson::of(totals, snapshot.state.is_stale(), span.as_ref())
+            OrchestratorJson::of(totals, engine.state.is_stale(), span.as_ref())
         };
         Self {
             model: name.model.clone(),
             version: name.version.clone(),
             labels: name.labels.iter().cloned().collect(),
             source: name.source.to_owned(),
-            state: snapshot.state.name().to_owned(),
-            start_phase: reasons::start_phase(snapshot).map(StartPhase::name).map(str::to_owned),
-            why: reasons::why(snapshot),
-            backend: snapshot.about.backend.clone(),
-            engine_version: snapshot.about.version.clone(),
-            simulated: snapshot.about.simulated,
+            state: engine.state.name().to_owned(),
+            start_phase: reasons::start_phase(engine).map(StartPhase::name).map(str::to_owned),
+            why: reasons::why(engine),
+            backend: engine.about.backend.clone(),
+            engine_version: engine.about.version.clone(),
+            simulated: engine.about.simulated,
             last_poll: LastPoll {
                 succeeded: source.up,
                 timestamp_seconds: source.last_poll_us.map(seconds),
@@ -118,12 +118,12 @@ impl Engine {
             notice: source.notice.or(source.endpoint_error.as_deref()).map(str::to_owned),
             unread_keys: source.unread_keys.as_deref().map(<[String]>::to_vec),
             missing_endpoints: source.missing_endpoints.iter().map(|path| (*path).to_owned()).collect(),
-            last_record_timestamp_seconds: snapshot.latest.as_ref().map(|latest| seconds(latest.time_us)),
-            orchestrator: snapshot.orchestrator.as_deref().map(orchestrator),
-            load: LoadJson::of(snapshot),
+            last_record_timestamp_seconds: engine.latest().map(|latest| seconds(latest.time_us)),
+            orchestrator: engine.orchestrator().map(orchestrator),
+            load: LoadJson::of(engine),
             window: history::window(judged),
             verdict: judged.verdict.verdict().cloned(),
-            totals: snapshot.orchestrator.is_none().then(|| Totals::of(&snapshot.totals)),
+            totals: engine.orchestrator().is_none().then(|| Totals::of(engine.totals())),
         }
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use trtllm_analysis::window::{Distribution, Span};
-use trtllm_engines::EngineSnapshot;
+use trtllm_engines::Engine;
 use trtllm_fold::orchestrator::OrchestratorTotals;
 use trtllm_fold::rank_totals::{Rank, RankLoad};
 use trtllm_records::gpu::GpuSnapshot;
@@ -48,8 +48,8 @@ pub struct RankLoadJson {
 impl LoadJson {
     /// Absent while the engine does not answer.
     #[must_use]
-    pub fn of(snapshot: &EngineSnapshot) -> Option<Self> {
-        let latest = snapshot.load()?;
+    pub fn of(engine: &Engine) -> Option<Self> {
+        let latest = engine.load()?;
         Some(Self {
             active: latest.active_of_all(),
             max_active: latest.max_active_of_all(),
@@ -60,7 +60,7 @@ impl LoadJson {
             paused: latest.inflight.and_then(|batch| batch.num_paused_requests),
             kv_cache_used_ratio: latest.kv.and_then(|kv| kv.used_fraction()),
             spec_decode_acceptance_ratio: latest.spec_acceptance_ratio(),
-            ranks: snapshot.ranks().filter_map(|(rank, load)| Some(RankLoadJson::of(rank, load?))).collect(),
+            ranks: engine.ranks().filter_map(|(rank, load)| Some(RankLoadJson::of(rank, load?))).collect(),
         })
     }
 }

@@ -1,7 +1,7 @@
 //! Why an engine is in its state, in words: one sentence for the API, the page for people, `top` and `doctor`, and one without
 //! addresses for `/readyz`, which everybody may read.
 
-use trtllm_engines::{EngineSnapshot, SourceStatus, StartPhase};
+use trtllm_engines::{Engine, SourceStatus, StartPhase};
 use trtllm_fold::orchestrator::OrchestratorTotals;
 use trtllm_fold::{EngineState, Latest};
 use trtllm_records::PollFailure;
@@ -16,28 +16,28 @@ const WEDGED: &str = "no batch runs, active requests are at their limit and the 
 const LOST_ENGINE: &str = "the server has lost its engine";
 
 /// The phase of an engine that is starting.
-pub(super) fn start_phase(snapshot: &EngineSnapshot) -> Option<StartPhase> {
-    (snapshot.state == EngineState::Starting).then(|| snapshot.source.start_phase())
+pub(super) fn start_phase(engine: &Engine) -> Option<StartPhase> {
+    (engine.state == EngineState::Starting).then(|| engine.source.start_phase())
 }
 
 /// The cause of the state. It may name the address of the source.
-pub(super) fn why(snapshot: &EngineSnapshot) -> String {
-    let source = &snapshot.source;
-    let phase = start_phase(snapshot);
-    if let (Some(totals), EngineState::Busy | EngineState::Idle) = (&snapshot.orchestrator, snapshot.state)
+pub(super) fn why(engine: &Engine) -> String {
+    let source = &engine.source;
+    let phase = start_phase(engine);
+    if let (Some(totals), EngineState::Busy | EngineState::Idle) = (engine.orchestrator(), engine.state)
         && source.last_failure.is_none()
         && source.notice.or(source.endpoint_error.as_deref()).is_none()
     {
-        return of_orchestrator(totals, snapshot.state == EngineState::Busy);
+        return of_orchestrator(totals, engine.state == EngineState::Busy);
     }
     match (&source.last_failure, source.loading) {
         (_, Some(loading)) => loading.to_owned(),
         (Some(failure), _) if source.has_lost_engine() => format!("{LOST_ENGINE}: {}", failure.text),
         (Some(failure), _) => with_lead(phase, &failure.text),
-        (None, None) if is_wedged(snapshot) => WEDGED.to_owned(),
+        (None, None) if is_wedged(engine) => WEDGED.to_owned(),
         (None, None) => {
             let notice = source.notice.or(source.endpoint_error.as_deref());
-            notice.unwrap_or_else(|| of_state(snapshot.state, phase)).to_owned()
+            notice.unwrap_or_else(|| of_state(engine.state, phase)).to_owned()
         }
     }
 }
@@ -60,13 +60,13 @@ fn of_orchestrator(totals: &OrchestratorTotals, busy: bool) -> String {
 }
 
 /// Whether the engine hangs because it can take no further request.
-fn is_wedged(snapshot: &EngineSnapshot) -> bool {
-    snapshot.state == EngineState::Stalled && snapshot.latest.as_ref().is_some_and(Latest::is_blocked)
+fn is_wedged(engine: &Engine) -> bool {
+    engine.state == EngineState::Stalled && engine.latest().is_some_and(Latest::is_blocked)
 }
 
 /// The problem of the source, without addresses. `None` if the last poll succeeded.
-pub(super) fn without_addresses(snapshot: &EngineSnapshot) -> Option<String> {
-    let source = &snapshot.source;
+pub(super) fn without_addresses(engine: &Engine) -> Option<String> {
+    let source = &engine.source;
     match (&source.last_failure, source.loading) {
         (_, Some(loading)) => Some(loading.to_owned()),
         (Some(PollFailure { kind, .. }), _) => {
@@ -139,20 +139,20 @@ mod tests {
         Some(PollFailure { kind, text: "cannot connect to http://10.0.0.7:9".to_owned(), not_ready })
     }
 
-    /// The snapshot of an engine in this state after a poll of its source.
-    fn polled(state: EngineState, change: impl FnOnce(&mut SourceStatus)) -> EngineSnapshot {
-        let mut snapshot = EngineSnapshot { state, ..EngineSnapshot::starting() };
-        snapshot.source.last_poll_us = Some(1);
-        change(&mut snapshot.source);
-        snapshot
+    /// An engine in this state after a poll of its source.
+    fn polled(state: EngineState, change: impl FnOnce(&mut SourceStatus)) -> Engine {
+        let mut engine = Engine { state, ..Engine::starting() };
+        engine.source.last_poll_us = Some(1);
+        change(&mut engine.source);
+        engine
     }
 
     #[test]
     fn loading_never_answered_no_record_no_publisher_and_idle_are_told_apart() {
         use EngineState::{Idle, Starting};
-        let words = |snapshot: &EngineSnapshot| (start_phase(snapshot).map(StartPhase::name), why(snapshot));
+        let words = |engine: &Engine| (start_phase(engine).map(StartPhase::name), why(engine));
         let cases = [
-            (EngineSnapshot::starting(), Some("loading"), "not polled yet"),
+            (Engine::starting(), Some("loading"), "not polled yet"),
             (polled(Starting, |source| source.loading = Some("it loads")), Some("loading"), "it loads"),
             (
                 polled(Starting, |source| source.last_failure = failure(ErrorKind::HttpStatus, true)),
@@ -184,8 +184,8 @@ mod tests {
             ),
             (polled(Idle, |source| source.ready = true), None, "no requests"),
         ];
-        for (snapshot, phase, text) in cases {
-            assert_eq!(words(&snapshot), (phase, text.to_owned()));
+        for (engine, phase, text) in cases {
+            assert_eq!(words(&engine), (phase, text.to_owned()));
         }
     }
 
@@ -202,7 +202,7 @@ mod tests {
         assert_eq!(without_addresses(&later).as_deref(), Some(expected));
         let answers = polled(EngineState::Idle, |source| source.ready = true);
         assert_eq!(without_addresses(&answers), None);
-        assert_eq!(without_addresses(&EngineSnapshot::starting()).as_deref(), Some("not polled yet"));
+        assert_eq!(without_addresses(&Engine::starting()).as_deref(), Some("not polled yet"));
     }
 
     fn totals(ready: Option<bool>, workers: [Option<u64>; 2], minimal: [Option<u64>; 2]) -> OrchestratorTotals {

@@ -1,7 +1,7 @@
 //! Writes an engine's values under other exporters' names. Each value has the meaning that the other exporter gives it, as far
 //! as TensorRT-LLM's statistics allow: trtllm-serve's "running" is not Triton's "scheduled". All name sets are off by default.
 
-use trtllm_engines::EngineSnapshot;
+use trtllm_engines::Engine;
 use trtllm_fold::Latest;
 use trtllm_fold::cache_tiers::{CachedTokens, LevelTokens, MAX_LEVELS, TierNumbers};
 use trtllm_fold::request_totals::RequestTotals;
@@ -39,7 +39,7 @@ impl EngineSeries {
     pub(super) fn write_compat(&self, engine: &EngineReadings<'_>, sets: CompatSets, page: &mut Page) {
         let model = self.name.model.as_str();
         if sets.trtllm {
-            let labels = self.trtllm_labels(engine.snapshot);
+            let labels = self.trtllm_labels(engine.engine);
             let mut writer = EngineWriter { page, labels: &labels };
             writer.put_all(VALUES_OF_TRTLLM, engine);
             writer.trtllm_requests(engine.requests);
@@ -75,8 +75,8 @@ impl EngineSeries {
         }
     }
 
-    pub(super) fn trtllm_labels(&self, snapshot: &EngineSnapshot) -> SeriesLabels {
-        let backend = snapshot.about.backend.as_deref().unwrap_or("unknown");
+    pub(super) fn trtllm_labels(&self, engine: &Engine) -> SeriesLabels {
+        let backend = engine.about.backend.as_deref().unwrap_or("unknown");
         self.compat_labels([("engine_type", backend), ("model_name", &self.name.model)], OF_TRTLLM)
     }
 }
@@ -162,14 +162,16 @@ mod tests {
     use super::super::engine::page_of;
     use super::*;
     use trtllm_fold::EngineState;
-    use trtllm_fold::latest::EngineLimits;
 
     #[test]
     fn tritons_successes_leave_out_the_requests_that_failed() {
-        let mut snapshot = EngineSnapshot::starting();
-        snapshot.totals.requests_completed = 5;
-        (snapshot.requests.succeeded, snapshot.requests.finished) = (3, Some([2, 1, 0, 2, 0]));
-        let page = page_of(snapshot, CompatSets { triton_core: true, ..CompatSets::default() });
+        let finished = |engine: &mut Engine| {
+            let fold = &mut engine.observed.fold;
+            fold.totals.requests_completed = 5;
+            let requests = &mut fold.requests.totals;
+            (requests.succeeded, requests.finished) = (3, Some([2, 1, 0, 2, 0]));
+        };
+        let page = page_of(finished, CompatSets { triton_core: true, ..CompatSets::default() });
         let shown =
             |id| page.samples().iter().filter(move |sample| sample.metric == id).map(|sample| sample.value.clone());
         for id in [Id::InferenceRequestSuccess, Id::InferenceCount] {
@@ -180,17 +182,15 @@ mod tests {
 
     #[test]
     fn a_stale_engine_keeps_its_limits_and_loses_its_load() {
-        let limits = EngineLimits { fixed: Some(64), runtime: Some(48), ..EngineLimits::default() };
-        let latest = Latest {
-            active: Some(3),
-            max_active: Some(64),
-            batch_size_limits: limits,
-            token_limits: limits,
-            ..Latest::default()
-        };
+        let record = serde_json::json!({"numActiveRequests": 3, "maxNumActiveRequests": 64, "maxBatchSizeStatic": 64,
+            "maxBatchSizeRuntime": 48, "maxNumTokensStatic": 64, "maxNumTokensRuntime": 48});
+        let record = serde_json::from_value(record).unwrap();
         let shown = |state| {
-            let snapshot = EngineSnapshot { state, latest: Some(latest), ..EngineSnapshot::starting() };
-            let page = page_of(snapshot, CompatSets { trtllm: true, ..CompatSets::default() });
+            let read = |engine: &mut Engine| {
+                engine.observed.absorb(&record, std::time::Instant::now(), 0).unwrap();
+                engine.state = state;
+            };
+            let page = page_of(read, CompatSets { trtllm: true, ..CompatSets::default() });
             let has = |id| page.samples().iter().any(|sample| sample.metric == id);
             [
                 has(Id::TrtllmNumRequestsRunning),

@@ -1,7 +1,7 @@
-//! Turns one engine's snapshot into samples. A stale engine has no load gauges, the load of an idle engine is 0, and a value
+//! Turns one engine into samples. A stale engine has no load gauges, the load of an idle engine is 0, and a value
 //! that the engine did not send is absent.
 
-use trtllm_engines::{EngineSlot, EngineSnapshot};
+use trtllm_engines::{Engine, EngineSlot};
 use trtllm_fold::EngineState;
 use trtllm_fold::request_totals::LatencySource;
 use trtllm_records::ErrorKind;
@@ -19,20 +19,20 @@ use super::writer::EngineWriter;
 
 impl EngineSeries {
     /// Adds the samples of one engine or orchestrator.
-    pub(super) fn write(&self, engine: &EngineSlot, compat: CompatSets, page: &mut Page) {
-        let snapshot = engine.snapshot();
-        let (load, gpus) = (snapshot.load(), engine.gpus());
-        engine.with_judged(|judged| {
+    pub(super) fn write(&self, slot: &EngineSlot, compat: CompatSets, page: &mut Page) {
+        let engine = &**slot.lock();
+        let load = engine.load();
+        slot.with_judged(|judged| {
             let readings = EngineReadings {
-                snapshot: &snapshot,
-                totals: &snapshot.totals,
-                requests: &snapshot.requests,
-                times: &snapshot.requests.times,
-                latest: snapshot.latest.as_ref(),
+                engine,
+                totals: engine.totals(),
+                requests: engine.requests(),
+                times: &engine.requests().times,
+                latest: engine.latest(),
                 load: load.as_ref(),
-                bench: snapshot.source.bench_report.as_deref(),
-                gpus: gpus.as_deref(),
-                gpu_hour_cost: engine.gpu_hour_cost(),
+                bench: engine.source.bench_report.as_deref(),
+                gpus: engine.gpus.as_deref(),
+                gpu_hour_cost: slot.gpu_hour_cost(),
                 judged,
                 headroom: judged.headroom(),
             };
@@ -40,7 +40,7 @@ impl EngineSeries {
             VALUES_OF_ALL.iter().for_each(|values| writer.put_all(values, &readings));
             writer.gpus(&readings);
             writer.verdict(&readings);
-            if self.name.source == ORCHESTRATOR || snapshot.orchestrator.is_some() {
+            if self.name.source == ORCHESTRATOR || engine.orchestrator().is_some() {
                 let labels = self.orchestrator.get_or_init(|| self.labels.for_families(OF_ORCHESTRATORS));
                 EngineWriter { page, labels }.orchestrator(&readings);
                 return;
@@ -53,11 +53,11 @@ impl EngineSeries {
             VALUES_OF_ENGINES.iter().for_each(|values| writer.put_all(values, &readings));
             writer.load(&readings);
             writer.limits(&readings);
-            writer.ranks(&snapshot);
-            writer.kv_cache_totals(&snapshot.totals);
+            writer.ranks(engine);
+            writer.kv_cache_totals(engine.totals());
             writer.requests(&readings);
             writer.state(&readings, self.name.source);
-            writer.config(&snapshot);
+            writer.config(engine);
             if let Some(report) = readings.bench {
                 writer.bench_report(report);
             }
@@ -67,12 +67,12 @@ impl EngineSeries {
 
     /// Adds what the endpoint picker of a Kubernetes gateway reads. An engine that refuses connections leaves the page
     /// at once. If it stayed until it is stale, the picker would send it requests that fail.
-    pub(super) fn write_gateway(&self, engine: &EngineSlot, page: &mut Page) {
-        let snapshot = engine.snapshot();
-        let refused = snapshot.source.last_failure.as_ref().is_some_and(|failure| failure.kind == ErrorKind::Connect);
-        let Some(latest) = snapshot.load().filter(|_| !refused) else { return };
+    pub(super) fn write_gateway(&self, slot: &EngineSlot, page: &mut Page) {
+        let engine = &**slot.lock();
+        let refused = engine.source.last_failure.as_ref().is_some_and(|failure| failure.kind == ErrorKind::Connect);
+        let Some(latest) = engine.load().filter(|_| !refused) else { return };
         EngineWriter { page, labels: &self.labels }.gateway(&latest);
-        let labels = self.trtllm_labels(&snapshot);
+        let labels = self.trtllm_labels(engine);
         EngineWriter { page, labels: &labels }.gateway_of_trtllm_serve(&latest);
     }
 }
@@ -99,10 +99,10 @@ impl EngineWriter<'_> {
     }
 
     fn state(&mut self, engine: &EngineReadings<'_>, source: &'static str) {
-        let (snapshot, about) = (engine.snapshot, &engine.snapshot.about);
+        let about = &engine.engine.about;
         let fed_by = LatencySource::ALL.map(|source| (source == engine.requests.source).then_some(1_u64));
         self.in_order(Id::RequestLatencyInfo, fed_by);
-        self.in_order(Id::EngineState, EngineState::ALL.map(|state| Some(state == snapshot.state)));
+        self.in_order(Id::EngineState, EngineState::ALL.map(|state| Some(state == engine.engine.state)));
         let unknown = || "unknown".to_owned();
         let labels = [
             ("backend", about.backend.clone().unwrap_or_else(unknown)),
@@ -117,8 +117,8 @@ impl EngineWriter<'_> {
     }
 
     /// The settings that explain the engine's performance.
-    fn config(&mut self, snapshot: &EngineSnapshot) {
-        let settings = snapshot.settings();
+    fn config(&mut self, engine: &Engine) {
+        let settings = engine.settings();
         if settings.iter().any(|(_, value)| value.is_some()) {
             let known = settings.map(|(label, value)| (label, value.unwrap_or_else(|| "unknown".to_owned())));
             self.with(Id::EngineConfigInfo, known, 1_u64);
@@ -126,14 +126,15 @@ impl EngineWriter<'_> {
     }
 }
 
-/// The page of one engine with this snapshot.
+/// The page of one engine after this change.
 #[cfg(test)]
-pub(super) fn page_of(snapshot: EngineSnapshot, compat: CompatSets) -> Page {
+pub(super) fn page_of(change: impl FnOnce(&mut Engine), compat: CompatSets) -> Page {
     let name = trtllm_records::EngineName::new("m", "1", "test");
     let state = trtllm_engines::State::new(vec![name.clone()]);
-    state.slots()[0].publish(snapshot);
+    let slots = state.slots();
+    change(&mut slots[0].lock());
     let mut page = Page::default();
-    EngineSeries::new(&name, true).write(&state.slots()[0], compat, &mut page);
+    EngineSeries::new(&name, true).write(&slots[0], compat, &mut page);
     page
 }
 
@@ -145,15 +146,15 @@ mod tests {
 
     #[test]
     fn of_visual_gen_only_its_requests_are_shown_and_no_counter() {
-        let (mut observed, now) =
-            (trtllm_analysis::ObservedEngine::new(std::time::Duration::from_secs(5)), std::time::Instant::now());
+        let now = std::time::Instant::now();
         let record = serde_json::json!({"iter": 2, "timestamp": "2026-11-28T10:00:00+00:00", "numQueuedRequests": 3,
             "numActiveRequests": 1, "currentStepsProcessed": 0, "currentRequestId": 0, "currentRequestStepIdx": 0});
-        observed.absorb(&serde_json::from_value(record).unwrap(), now, 0).unwrap();
-        let mut snapshot = EngineSnapshot::starting();
-        let (source, about) = Default::default();
-        snapshot.write(observed.fold.health.state(now), &observed, &source, &about);
-        let page = page_of(snapshot, CompatSets::default());
+        let read = |engine: &mut Engine| {
+            engine.observed = trtllm_analysis::ObservedEngine::new(std::time::Duration::from_secs(5));
+            engine.observed.absorb(&serde_json::from_value(record).unwrap(), now, 0).unwrap();
+            engine.state = engine.observed.fold.health.state(now);
+        };
+        let page = page_of(read, CompatSets::default());
         let shown: Vec<Id> = page.samples().iter().map(|sample| sample.metric).collect();
         let load = [Id::RequestMetrics, Id::QueuedRequests];
         let about = [Id::RequestLatencyInfo, Id::EngineState, Id::EngineInfo];

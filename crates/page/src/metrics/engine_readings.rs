@@ -14,13 +14,13 @@ use trtllm_records::iteration::SpecDecodingStats;
 use trtllm_records::named_numbers::NamedNumbers as _;
 use trtllm_what_if::Headroom;
 
-use trtllm_engines::{EngineJudgement, EngineSnapshot};
+use trtllm_engines::{Engine, EngineJudgement};
 
 use super::value::seen;
 
 /// One engine at one moment.
 pub(super) struct EngineReadings<'e> {
-    pub(super) snapshot: &'e EngineSnapshot,
+    pub(super) engine: &'e Engine,
     pub(super) totals: &'e EngineTotals,
     pub(super) requests: &'e RequestTotals,
     pub(super) times: &'e RequestTimes,
@@ -38,12 +38,12 @@ pub(super) struct EngineReadings<'e> {
 impl EngineReadings<'_> {
     /// The totals of an orchestrator. Absent for an engine, and before the orchestrator's first answer.
     pub(super) fn orchestrator(&self) -> Option<&OrchestratorTotals> {
-        self.snapshot.orchestrator.as_deref()
+        self.engine.orchestrator()
     }
 
     /// The totals of an orchestrator that answers now. While it does not answer, its current state is unknown.
     pub(super) fn answering_orchestrator(&self) -> Option<&OrchestratorTotals> {
-        self.orchestrator().filter(|_| !self.snapshot.state.is_stale())
+        self.orchestrator().filter(|_| !self.engine.state.is_stale())
     }
 
     /// Sums over all iterations. Absent if the engine reports only some iterations.
@@ -125,7 +125,7 @@ impl EngineReadings<'_> {
     /// Requests by objective. Absent if the engine reports only some of its requests.
     pub(super) fn objectives(&self) -> Option<&ObjectiveTotals> {
         let has_all = !self.totals.is_sampled() || self.requests.source != LatencySource::RequestStats;
-        self.snapshot.objectives.as_ref().filter(|_| has_all)
+        self.engine.objectives().filter(|_| has_all)
     }
 
     /// Prompt tokens found in the KV cache: the larger of the server's own count and the sum over tiers.
@@ -168,17 +168,18 @@ mod tests {
     use super::super::engine::page_of;
     use super::super::page::Value;
     use super::*;
-    use trtllm_records::iteration::KvCacheStats;
 
     /// Hit ratio and reuse efficiency.
     fn reuse(allocated: u64, reused: u64, missed: Option<u64>) -> [Option<f64>; 2] {
-        let mut snapshot = EngineSnapshot::starting();
-        snapshot.totals.kv_cache_blocks_allocated = allocated;
-        snapshot.totals.kv_cache_blocks_reused = reused;
-        snapshot.totals.kv_cache_blocks_missed = missed.unwrap_or(0);
-        let kv = KvCacheStats { missed_blocks: missed.map(|_| 1), ..KvCacheStats::default() };
-        snapshot.latest = Some(Latest { kv: Some(kv), ..Latest::default() });
-        let page = page_of(snapshot, CompatSets::default());
+        let record = serde_json::json!({"kvCacheStats": {"maxNumBlocks": 9, "missedBlocks": missed.map(|_| 1)}});
+        let read = |engine: &mut Engine| {
+            engine.observed.absorb(&serde_json::from_value(record).unwrap(), std::time::Instant::now(), 0).unwrap();
+            let totals = &mut engine.observed.fold.totals;
+            totals.kv_cache_blocks_allocated = allocated;
+            totals.kv_cache_blocks_reused = reused;
+            totals.kv_cache_blocks_missed = missed.unwrap_or(0);
+        };
+        let page = page_of(read, CompatSets::default());
         [Id::KvCacheHitRatio, Id::KvReuseEfficiency].map(|id| {
             let sample = page.samples().iter().find(|sample| sample.metric == id)?;
             match sample.value {
@@ -201,11 +202,11 @@ mod tests {
             let record = serde_json::json!({"iter": 1, "numActiveRequests": 1,
                 "inflightBatchingStats": {"numGenRequests": requests, "avgNumDecodedTokensPerIter": 1.5},
                 "kvCacheStats": {"maxNumBlocks": 100, "freeNumBlocks": free, "tokensPerBlock": 32}});
-            let mut observed = trtllm_analysis::ObservedEngine::new(std::time::Duration::from_secs(15));
-            observed.absorb(&serde_json::from_value(record).unwrap(), std::time::Instant::now(), 0).unwrap();
-            let snapshot = EngineSnapshot { latest: observed.fold.latest().copied(), ..EngineSnapshot::starting() };
-            let snapshot = EngineSnapshot { state: trtllm_fold::EngineState::Busy, ..snapshot };
-            let page = page_of(snapshot, CompatSets::default());
+            let read = |engine: &mut Engine| {
+                engine.observed.absorb(&serde_json::from_value(record).unwrap(), std::time::Instant::now(), 0).unwrap();
+                engine.state = trtllm_fold::EngineState::Busy;
+            };
+            let page = page_of(read, CompatSets::default());
             [Id::DecodedTokensPerIteration, Id::KvCacheAvailableTokens]
                 .map(|id| page.samples().iter().any(|sample| sample.metric == id))
         };

@@ -46,8 +46,8 @@ impl EngineWriter<'_> {
         let saturation = [("batch", batch), ("tokens", tokens), ("kv_cache", kv_cache), ("queue", queue)];
         self.named(Id::SaturationRatio, saturation);
         self.pools(latest);
-        if let Some(stages) = engine.snapshot.stages {
-            let is_idle = engine.snapshot.state == EngineState::Idle;
+        if let Some(stages) = engine.engine.observed.fold.stages() {
+            let is_idle = engine.engine.state == EngineState::Idle;
             let Stages { queued, encoder, context, generation } = if is_idle { Stages::default() } else { stages };
             let stages = [("queued", queued), ("encoder", encoder), ("context", context), ("generation", generation)];
             self.named(Id::RequestsByStage, stages.map(|(stage, requests)| (stage, Some(requests))));

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 
 use trtllm_engines::{EngineSlot, State};
@@ -19,7 +18,7 @@ use super::series_labels::LabelCache;
 /// Builds the pages of one state. Keeps labels from page to page.
 #[derive(Debug)]
 pub struct PageBuilder {
-    series: ArcSwap<AllSeries>,
+    series: Mutex<Arc<AllSeries>>,
     compat: CompatSets,
     host: String,
     gpu_labels: Mutex<LabelCache>,
@@ -67,7 +66,7 @@ impl PageBuilder {
     #[must_use]
     pub fn new(compat: CompatSets) -> Self {
         let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-        Self { series: ArcSwap::default(), compat, host: host.trim().to_owned(), gpu_labels: Mutex::default() }
+        Self { series: Mutex::default(), compat, host: host.trim().to_owned(), gpu_labels: Mutex::default() }
     }
 
     /// The page of the current `state`.
@@ -102,18 +101,17 @@ impl PageBuilder {
     /// The series of all engines of `state`. Labels are built only for new engines, and for an engine that becomes or
     /// stops being the only one of its model. All other labels are kept.
     fn series(&self, state: &State) -> Arc<AllSeries> {
-        let (engines, kept) = (state.slots(), self.series.load_full());
-        if Arc::ptr_eq(&engines, &kept.engines) {
-            return kept;
+        let (engines, mut kept) = (state.slots(), self.series.lock());
+        if !Arc::ptr_eq(&engines, &kept.engines) {
+            *kept = Arc::new(AllSeries::of(engines, &kept));
         }
-        let series = Arc::new(AllSeries::of(engines, &kept));
-        self.series.store(Arc::clone(&series));
-        series
+        Arc::clone(&kept)
     }
 
     fn own(&self, state: &State, http: &HttpMetrics, page: &mut Page) {
         let series = self.series(state);
-        let sources = series.iter().map(|(series, engine)| (Arc::clone(&series.source_labels), engine.snapshot()));
+        let sources =
+            series.iter().map(|(series, engine)| (Arc::clone(&series.source_labels), engine.lock().source.clone()));
         own_page(
             OwnMetrics {
                 sources: sources.collect(),

@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use trtllm_engines::EngineSnapshot;
+use trtllm_engines::Engine;
 
 use super::catalog::Id;
 use super::page::Labels;
 use super::writer::EngineWriter;
 
 impl EngineWriter<'_> {
-    pub(super) fn ranks(&mut self, snapshot: &EngineSnapshot) {
-        for (rank, load) in snapshot.ranks() {
+    pub(super) fn ranks(&mut self, engine: &Engine) {
+        for (rank, load) in engine.ranks() {
             let number = rank.number().map_or("other".to_owned(), |number| number.to_string());
             let labels = Arc::new(Labels::extend(self.labels.base(), [("rank", number)]));
             if let Some(scheduled) = load.and_then(|load| load.scheduled) {
@@ -19,7 +19,7 @@ impl EngineWriter<'_> {
             if let Some(active) = load.filter(|load| !load.is_copy).and_then(|load| load.active) {
                 self.page.push(Id::RankActiveRequests, &labels, active);
             }
-            if !snapshot.totals.is_sampled() {
+            if !engine.totals().is_sampled() {
                 self.page.push(Id::RankContextTokens, &labels, rank.context_tokens);
                 self.page.push(Id::RankGenerationTokens, &labels, rank.generation_tokens);
             }

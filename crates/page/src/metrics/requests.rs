@@ -26,11 +26,13 @@ impl EngineWriter<'_> {
     }
 
     fn request_parts(&mut self, engine: &EngineReadings<'_>) {
-        let Some(parts) = engine.snapshot.request_parts.filter(|parts| parts.all.iter().sum::<f64>() > 0.0) else {
+        let Some(parts) =
+            engine.engine.observed.analysis.attribution.totals.filter(|parts| parts.all.iter().sum::<f64>() > 0.0)
+        else {
             return;
         };
         self.in_order(Id::RequestTime, parts.all.map(Some));
-        let limits = engine.snapshot.objectives.map(|objectives| objectives.limits).unwrap_or_default().limits();
+        let limits = engine.engine.objectives().map(|objectives| objectives.limits).unwrap_or_default().limits();
         let missed = limits.into_iter().zip(parts.missed).filter(|((_, limit), _)| limit.is_some());
         for ((objective, _), seconds) in missed {
             for (part, seconds) in PARTS.into_iter().zip(seconds) {
@@ -40,7 +42,7 @@ impl EngineWriter<'_> {
     }
 
     fn objectives(&mut self, engine: &EngineReadings<'_>) {
-        for (objective, limit) in engine.snapshot.objectives.iter().flat_map(|totals| totals.limits.limits()) {
+        for (objective, limit) in engine.engine.objectives().into_iter().flat_map(|totals| totals.limits.limits()) {
             if let Some(limit) = limit {
                 self.with(Id::ObjectiveLimit, [("objective", objective)], limit.as_secs_f64());
             }

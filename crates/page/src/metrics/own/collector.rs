@@ -13,7 +13,7 @@ use super::{HttpMetrics, process};
 use crate::build;
 use crate::metrics::catalog::Id;
 use crate::metrics::page::Labels;
-use trtllm_engines::{EngineSnapshot, SourceStatus};
+use trtllm_engines::SourceStatus;
 use trtllm_records::gpu::{GpuInventory, GpuState, NvmlState};
 use trtllm_records::{RecorderCounts, RefusedPublishers};
 use trtllm_service::log;
@@ -23,7 +23,7 @@ use trtllm_service::supervise;
 #[derive(Debug)]
 pub(in crate::metrics) struct OwnMetrics {
     /// The engines on the page, each with the labels of its source's series.
-    pub(in crate::metrics) sources: Vec<(Arc<Labels>, Arc<EngineSnapshot>)>,
+    pub(in crate::metrics) sources: Vec<(Arc<Labels>, SourceStatus)>,
     pub(in crate::metrics) gpus: Arc<GpuInventory>,
     pub(in crate::metrics) http: HttpMetrics,
     /// Absent without a recorder.
@@ -66,7 +66,7 @@ impl Collector for OwnMetrics {
 
 impl OwnMetrics {
     fn sources(&self, families: &mut Families<'_>) -> fmt::Result {
-        let sources = || self.sources.iter().map(|(labels, engine)| (labels.pairs(), &engine.source));
+        let sources = || self.sources.iter().map(|(labels, source)| (labels.pairs(), source));
         let gauge = |value: fn(&SourceStatus) -> Option<u64>| {
             sources().filter_map(move |(labels, source)| Some((labels, ConstGauge::new(value(source)?))))
         };

@@ -6,7 +6,7 @@ use super::*;
 use crate::exposition::negotiate::Format;
 use crate::exposition::parsed::parse;
 use crate::metrics::catalog::{CATALOG, Group};
-use trtllm_engines::EngineSnapshot;
+use trtllm_engines::SourceStatus;
 use trtllm_fold::native::NativeBuckets;
 use trtllm_records::gpu::{GpuInventory, NvmlState, ReadError};
 use trtllm_records::{RecorderCounts, RefusedPublishers};
@@ -22,17 +22,16 @@ fn metrics() -> OwnMetrics {
     }
     http.refused(HttpRefusal::Timeout);
     let source = |model: &str, polls| {
-        let mut engine = EngineSnapshot::starting();
-        engine.source.up = true;
-        engine.source.metrics.polls.inc_by(polls);
-        engine.source.metrics.errors[1].inc_by(3);
-        engine.source.metrics.rejected[2].inc_by(4);
-        engine.source.values_rejected = Arc::new([("usedNumBlocks", 5)].into());
-        POLLS.iter().for_each(|seconds| engine.source.metrics.poll_duration.observe(*seconds));
-        engine.source.last_success_us = Some(1_753_462_475_123_456);
-        engine.source.connections = Some(2);
-        engine.source.unread_keys = Some(Arc::new([]));
-        (Arc::new(Labels::new([("model", model), ("source", "socket"), ("version", "1")])), Arc::new(engine))
+        let mut status = SourceStatus { up: true, ..SourceStatus::default() };
+        status.metrics.polls.inc_by(polls);
+        status.metrics.errors[1].inc_by(3);
+        status.metrics.rejected[2].inc_by(4);
+        status.values_rejected = Arc::new([("usedNumBlocks", 5)].into());
+        POLLS.iter().for_each(|seconds| status.metrics.poll_duration.observe(*seconds));
+        status.last_success_us = Some(1_753_462_475_123_456);
+        status.connections = Some(2);
+        status.unread_keys = Some(Arc::new([]));
+        (Arc::new(Labels::new([("model", model), ("source", "socket"), ("version", "1")])), status)
     };
     let gpus = GpuInventory {
         nvml: NvmlState::Up,

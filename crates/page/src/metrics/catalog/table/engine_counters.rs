@@ -147,7 +147,7 @@ families! {
         .help("Time of requests that missed an objective in seconds, by where it went: until the first token for ttft, after it for tpot, all of it for e2e.")
         .origin("as nv_trt_llm_request_time_seconds_total, of the requests that nv_trt_llm_objective_requests_total counts as missed. Needs --objectives or the key objectives")
         .when(&[When::Rows, When::Entries]);
-    RequestsUnattributed(|engine| engine.snapshot.request_parts?.unattributed) = ENGINE.counter("nv_trt_llm_requests_unattributed_total")
+    RequestsUnattributed(|engine| engine.engine.observed.analysis.attribution.totals?.unattributed) = ENGINE.counter("nv_trt_llm_requests_unattributed_total")
         .help("Finished requests whose time is not in nv_trt_llm_request_time_seconds_total because it could not be attributed.")
         .origin("requests with lastIter or stage changes of which a record is missing, the prompt's length and blocks are unknown, requests were paused meanwhile and no RequestStats are known to be those of the request, or which began before the exporter's first 65000 iterations or ended without a token; absent while the iterations of no request are known")
         .when(&[When::Rows, When::Entries]);
