@@ -1,5 +1,5 @@
 //! The schema: what every statistics struct of TensorRT-LLM has in common. `statistics.rs` lists the fields, each once and with its
-//! properties; [`schema!`] makes everything else from the list.
+//! properties; `schema!` makes everything else from the list.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -153,7 +153,7 @@ impl Rejected {
     }
 }
 
-/// A struct of the schema. [`schema!`] implements it.
+/// A struct of the schema. `schema!` implements it.
 pub trait Schema: Default {
     /// The fields, in the order of the members.
     const FIELDS: &'static [Field];

@@ -9,7 +9,7 @@ use crate::schema::{Field, schema};
 use crate::step_times::Steps;
 use crate::timestamp::RecordTime;
 
-/// The structs that the C++ Executor has. `$apply` is the macro that makes something from them: [`schema`] the structs themselves, and
+/// The structs that the C++ Executor has. `$apply` is the macro that makes something from them: `schema` the structs themselves, and
 /// another crate the conversion from the C++ Executor's structs.
 #[macro_export]
 macro_rules! executor_statistics {
