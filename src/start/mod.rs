@@ -80,7 +80,7 @@ async fn serve(cli: &Cli, engines: Vec<EngineConfig>, web: Option<WebConfig>) ->
             return Ok(());
         }
     };
-    let mut reload = Reload::default();
+    let mut reload = Reload::new(config::read_file);
     let result = loop {
         tokio::select! {
             signal = &mut signal => {
@@ -113,28 +113,47 @@ async fn serve(cli: &Cli, engines: Vec<EngineConfig>, web: Option<WebConfig>) ->
     result
 }
 
-/// The reload of the configuration after SIGHUP. Another thread reads the file, because a file system may hang.
-#[derive(Default)]
-struct Reload(Option<JoinHandle<Result<Vec<EngineConfig>, ConfigError>>>);
+/// The reload of the configuration after SIGHUP. Another thread reads the file, because a file system may hang. There is one such
+/// thread, however many signals come.
+struct Reload {
+    read: fn(&Path) -> Result<Vec<EngineConfig>, ConfigError>,
+    reading: Option<JoinHandle<Result<Vec<EngineConfig>, ConfigError>>>,
+    /// The file to read again, because a signal came while it was being read.
+    again: Option<PathBuf>,
+}
 
 impl Reload {
+    fn new(read: fn(&Path) -> Result<Vec<EngineConfig>, ConfigError>) -> Self {
+        Self { read, reading: None, again: None }
+    }
+
     fn start(&mut self, file: Option<&Path>) {
         let Some(file) = file.map(Path::to_owned) else {
             // The web configuration needs no signal: its files are checked for changes four times per second.
             return tracing::info!("SIGHUP: there is no --config.file to read again");
         };
+        if self.reading.is_some() {
+            tracing::info!(file = %file.display(), "SIGHUP: the configuration is still being read; it is read once more afterwards");
+            self.again = Some(file);
+            return;
+        }
         tracing::info!(file = %file.display(), "SIGHUP: reading the configuration again");
-        self.0 = Some(tokio::task::spawn_blocking(move || config::read_file(&file)));
+        let read = self.read;
+        self.reading = Some(tokio::task::spawn_blocking(move || read(&file)));
     }
 
     /// Returns the configuration once it was read. Can be cancelled at any time.
     async fn finished(&mut self) -> Result<Vec<EngineConfig>, ConfigError> {
         loop {
-            match &mut self.0 {
+            match &mut self.reading {
                 None => std::future::pending().await,
                 Some(reading) => {
                     let read = reading.await;
-                    self.0 = None;
+                    self.reading = None;
+                    if let Some(file) = self.again.take() {
+                        self.start(Some(&file));
+                        continue;
+                    }
                     // The task has no result if it was aborted. This happens only when the process ends.
                     if let Ok(read) = read {
                         return read;
@@ -340,4 +359,33 @@ async fn start_gpus(cli: &Cli, state: &Arc<State>) -> Result<Option<GpuHandle>, 
     let start = move || gpu::start(config, publish);
     let started = tokio::task::spawn_blocking(start).await.map_err(std::io::Error::other)?;
     Ok(Some(started?))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_file_that_hangs_has_one_reader_and_is_read_again_after_the_last_signal() {
+        static READS: AtomicUsize = AtomicUsize::new(0);
+        static HANGS: parking_lot::Mutex<()> = parking_lot::Mutex::new(());
+        let mut reload = Reload::new(|_| {
+            READS.fetch_add(1, Ordering::SeqCst);
+            drop(HANGS.lock());
+            Ok(Vec::new())
+        });
+        let hang = HANGS.lock();
+        for _ in 0..5 {
+            reload.start(Some(Path::new("config.yaml")));
+        }
+        while READS.load(Ordering::SeqCst) == 0 {
+            std::thread::yield_now();
+        }
+        assert_eq!(READS.load(Ordering::SeqCst), 1);
+        drop(hang);
+        assert!(reload.finished().await.is_ok());
+        assert_eq!(READS.load(Ordering::SeqCst), 2, "the file may have changed since the first read began");
+    }
 }
