@@ -36,6 +36,7 @@ fn main() {
     records("metrics_v2_shared_pools_host.json", false);
 
     own_metrics(&engine);
+    holds(&engine);
     pages(&engine);
     judgements(&engine);
     for name in ["metrics_trt_v1.0.0rc4.json", "metrics_v2_shared_pools_host.json"] {
@@ -405,6 +406,23 @@ fn accumulate_full(batch: &Batch) {
 fn page(engine: &ObservedEngine) -> Page {
     let state = state(engine, 1);
     PageBuilder::new(CompatSets::default()).page(&state, &HttpMetrics::new(), Selection::All)
+}
+
+/// How long the lock of an engine is held: by a page, and by a part of an answer.
+fn holds(engine: &ObservedEngine) {
+    println!("\nthe lock of an engine");
+    let (state, http) = (state(engine, 1), HttpMetrics::new());
+    let builder = PageBuilder::new(CompatSets::default());
+    let samples = || builder.page(&state, &http, Selection::of(&[Group::Triton, Group::Engine]));
+    time("a page copies its samples", samples().samples().len(), || drop(black_box(samples())));
+    // 256 KiB of statistics as they are in memory.
+    let records = (256 << 10) / size_of::<IterationStats>();
+    let mut part = Batch::default();
+    parse_records(&body(plain_record()), &mut part).unwrap();
+    part.messages.truncate(records);
+    let mut engine = engine.clone();
+    time("an intake folds a part of an answer", records, || fold(&mut engine, &part));
+    time("what-if copies the engine", 1, || drop(black_box(Box::new(engine.clone()))));
 }
 
 /// The verdicts on 64 engines with full windows. Each engine is judged every five seconds.
