@@ -41,28 +41,19 @@ std::deque<Record> Backlog<Record>::takeWith(std::deque<Record>&& fresh)
 template struct Backlog<tle::IterationStats>;
 template struct Backlog<tle::RequestStatsPerIteration>;
 
-template <class Records>
-void Engine::publishAll(Records const& fresh) noexcept
-{
-    for (auto const& record : fresh)
-    {
-        if (destination != nullptr)
-        {
-            destination->publisher->publish(record);
-        }
-    }
-}
-
 void Engine::publish(Iterations const& fresh) noexcept
 {
-    publishAll(fresh);
+    if (destination != nullptr)
+    {
+        destination->publisher->publishAll(fresh);
+    }
 }
 
 void Engine::publish(Requests const& fresh) noexcept
 {
-    if (publishesRequests)
+    if (destination != nullptr && publishesRequests)
     {
-        publishAll(fresh);
+        destination->publisher->publishAll(fresh);
     }
 }
 

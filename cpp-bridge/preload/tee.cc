@@ -381,11 +381,9 @@ void Tee::stop()
     auto const deadline = Clock::now() + kFlushTimeout;
     for (auto* const publisher : publishers)
     {
-        // Without an exporter, the host must not wait.
-        if (publisher != nullptr && !publisher->failing())
+        if (publisher != nullptr)
         {
-            auto const left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
-            publisher->flush(std::max(left, std::chrono::milliseconds(0)));
+            publisher->flush(std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()));
         }
     }
 }

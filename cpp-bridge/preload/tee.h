@@ -87,8 +87,6 @@ struct Engine
 
     void publish(Iterations const& fresh) noexcept;
     void publish(Requests const& fresh) noexcept;
-    template <class Records>
-    void publishAll(Records const& fresh) noexcept;
     /// Drains the Executor into the backlog. Returns how full its ring was, 0 to 1. The caller holds `mutex`.
     double drain() noexcept;
 };

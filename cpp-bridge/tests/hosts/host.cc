@@ -87,7 +87,7 @@ void polling(std::uint64_t iterations, double perSecond)
     for (std::uint64_t done = 0; done < iterations && !requested(".rest"); done += kEach)
     {
         // Pause relative to this request, not to the first one. Otherwise, a burst would follow each stall of the
-        // machine, and the sender could not keep up.
+        // machine, and the exporter could not keep up.
         auto const begun = std::chrono::steady_clock::now();
         work(executor, kEach);
         for (auto const& record : executor.getLatestIterationStats())

@@ -29,7 +29,6 @@ struct CapturedLog
     {
         PublisherOptions options;
         options.bufferBytes = bytes;
-        options.linger = 5ms;
         options.log = [*this](std::string_view line)
         {
             std::lock_guard const lock(*mutex);

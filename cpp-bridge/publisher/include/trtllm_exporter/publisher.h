@@ -9,19 +9,18 @@
 //
 // One header, C++17 (GCC 11 or later), POSIX, no other dependency. It includes no header of TensorRT-LLM and detects at
 // compile time which members your release's structs have. Nothing here throws, raises SIGPIPE or blocks on the
-// exporter, except flush() and ~Publisher(), which wait up to a timeout. Records wait in a bounded buffer; when it is
-// full, the oldest are dropped and counted.
+// exporter, except flush() and ~Publisher(), which wait up to a timeout. A record is sent at once, without blocking. If
+// the exporter reads too slowly, records wait in a bounded buffer for the next call. If the buffer is full or there is no
+// exporter, records are dropped and counted.
 
 // install.sh replaces the includes of detail/ with the files.
+#include "trtllm_exporter/detail/connection.h"
 #include "trtllm_exporter/detail/json.h"
-#include "trtllm_exporter/detail/line_ring.h"
 #include "trtllm_exporter/detail/lines.h"
 #include "trtllm_exporter/detail/members.h"
 #include "trtllm_exporter/detail/options.h"
-#include "trtllm_exporter/detail/outgoing.h"
 #include "trtllm_exporter/detail/poll_thread.h"
 #include "trtllm_exporter/detail/process.h"
-#include "trtllm_exporter/detail/sender.h"
 #include "trtllm_exporter/detail/values.h"
 
 #include <atomic>
@@ -48,13 +47,13 @@ class Publisher
 {
 public:
     /// `path` is the PATH of the exporter's `--source socket:PATH`. The exporter may start, stop and restart at any
-    /// time. The first record starts the thread that connects.
+    /// time. The first record opens the connection.
     explicit Publisher(std::string const& path, EngineName const& name = {}, PublisherOptions options = {}) noexcept
     {
         try
         {
             auto const hello = "{" + detail::helloOf(name, options.config) + "}\n";
-            mSender = new detail::Sender(path, hello, std::move(options));
+            mConnection = new detail::Connection(path, hello, std::move(options));
         }
         catch (...) // NOLINT(bugprone-empty-catch): out of memory; the server runs without a publisher
         {
@@ -71,8 +70,7 @@ public:
     {
         if (alive())
         {
-            mSender->stop();
-            delete mSender;
+            delete mConnection;
         }
     }
 
@@ -80,52 +78,44 @@ public:
     Publisher& operator=(Publisher const&) = delete;
 
     /// Publishes an IterationStats, a RequestStatsPerIteration, a RequestPerfMetrics, a Response or a Result. Ignores a
-    /// Response or Result that is not final or has no RequestPerfMetrics. Returns false only if there is no memory to
-    /// store the record. dropped() counts the records that did not reach the exporter.
+    /// Response or Result that is not final or has no RequestPerfMetrics. Returns false only if there is no memory for
+    /// the record. dropped() counts the records that were not sent.
     template <class Record>
     bool publish(Record const& record) noexcept
     {
-        try
-        {
-            if (!alive())
+        return send([&record](auto const& push) { detail::writeLines(record, push); });
+    }
+
+    /// Publishes all records of a container, with fewer system calls. Call it after each poll of your Executor, also
+    /// without records: it sends what waits in the buffer, and reconnects to an exporter that restarted.
+    template <class Records>
+    bool publishAll(Records const& records) noexcept
+    {
+        auto const sent = send(
+            [&records](auto const& push)
             {
-                return false;
-            }
-            detail::writeLines(record, [this](std::string_view line) { mSender->push(line); });
-            return true;
-        }
-        catch (...)
-        {
-            mSender->dropped.fetch_add(1, std::memory_order_relaxed);
-            return false;
-        }
+                for (auto const& record : records)
+                {
+                    detail::writeLines(record, push);
+                }
+            });
+        flush(std::chrono::milliseconds(0));
+        return sent;
     }
 
     /// Publishes one JSON object in the format of the ingest socket. `line` must not contain a newline.
     bool publishLine(std::string_view line) noexcept
     {
-        try
-        {
-            if (!alive() || line.find('\n') != std::string_view::npos)
-            {
-                return false;
-            }
-            mSender->push(line);
-            return true;
-        }
-        catch (...)
-        {
-            mSender->dropped.fetch_add(1, std::memory_order_relaxed);
-            return false;
-        }
+        return line.find('\n') == std::string_view::npos && send([line](auto const& push) { push(line); });
     }
 
-    /// Waits until all records published so far are sent. Returns false if they are not sent after `timeout`.
+    /// Returns true if all records that were not dropped are in the exporter's socket. Waits for room in it, at most
+    /// until `timeout`. Returns false immediately if there is no connection.
     bool flush(std::chrono::milliseconds timeout) noexcept
     {
         try
         {
-            return alive() && mSender->flush(timeout);
+            return alive() && mConnection->flush(timeout);
         }
         catch (...)
         {
@@ -137,39 +127,58 @@ public:
     /// dropped records by gaps in `iter`.
     [[nodiscard]] std::uint64_t dropped() const noexcept
     {
-        return alive() ? mSender->dropped.load(std::memory_order_relaxed) : 0;
+        return alive() ? mConnection->dropped.load(std::memory_order_relaxed) : 0;
     }
 
-    /// True if the publisher is connected. False before the first record.
+    /// True if the publisher is connected. False before the first record. The publisher notices the end of a connection
+    /// when it sends.
     [[nodiscard]] bool connected() const noexcept
     {
-        return alive() && mSender->connected.load(std::memory_order_relaxed);
-    }
-
-    /// True if the last attempt to connect failed. The publisher retries.
-    [[nodiscard]] bool failing() const noexcept
-    {
-        return alive() && mSender->failing.load(std::memory_order_relaxed);
+        return alive() && mConnection->connected();
     }
 
     /// Why the exporter cannot be reached, or does not accept the records. Empty if it accepts them, and before the
     /// first record.
     [[nodiscard]] std::string error() const
     {
-        return alive() ? mSender->error() : std::string();
+        return alive() ? mConnection->error() : std::string();
     }
 
 private:
-    friend class Poller; // uses the next two functions
+    friend class Poller; // uses unreadable()
 
-    template <class Records>
-    std::size_t publishAll(Records const& records) noexcept
+    /// Calls write(push), and sends the lines that it pushes. Many lines take several sends, so that they need little
+    /// memory.
+    template <class Write>
+    bool send(Write const& write) noexcept
     {
-        for (auto const& record : records)
+        if (!alive())
         {
-            publish(record);
+            return false;
         }
-        return records.size();
+        try
+        {
+            std::string lines;
+            write(
+                [this, &lines](std::string_view line)
+                {
+                    lines.append(line) += '\n';
+                    if (lines.size() >= detail::kChunk)
+                    {
+                        mConnection->send(std::exchange(lines, {}));
+                    }
+                });
+            if (!lines.empty())
+            {
+                mConnection->send(lines);
+            }
+            return true;
+        }
+        catch (...)
+        {
+            mConnection->dropped.fetch_add(1, std::memory_order_relaxed);
+            return false;
+        }
     }
 
     /// Logs once why the Executor's statistics cannot be read.
@@ -177,17 +186,17 @@ private:
     {
         if (alive() && !mUnreadable.exchange(true))
         {
-            mSender->log("cannot read statistics: ", reason.substr(0, reason.find('\n')));
+            mConnection->log("cannot read statistics: ", reason.substr(0, reason.find('\n')));
         }
     }
 
     [[nodiscard]] bool alive() const noexcept
     {
-        return mSender != nullptr && mGeneration == detail::Forks::generation();
+        return mConnection != nullptr && mGeneration == detail::Forks::generation();
     }
 
     unsigned mGeneration{detail::Forks::generation()};
-    detail::Sender* mSender{nullptr};
+    detail::Connection* mConnection{nullptr};
     std::atomic<bool> mUnreadable{false};
 };
 
@@ -247,12 +256,13 @@ private:
                 mPublisher.unreadable("the executor has been shut down, or this process is not the leader");
                 return std::nullopt;
             }
-            auto const iterations = mPublisher.publishAll(executor.getLatestIterationStats());
+            auto const iterations = executor.getLatestIterationStats();
+            mPublisher.publishAll(iterations);
             if (drainRequests)
             {
                 mPublisher.publishAll(executor.getLatestRequestStats());
             }
-            return iterations;
+            return iterations.size();
         }
         catch (std::exception const& error)
         {

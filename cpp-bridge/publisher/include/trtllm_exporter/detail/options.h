@@ -10,6 +10,7 @@
 #include <string_view>
 #include <utility>
 
+#include <poll.h>
 #include <unistd.h>
 
 #if !defined(__cpp_exceptions)
@@ -28,16 +29,21 @@ namespace trtllm_exporter
 inline namespace development
 {
 
-/// Receives one log line per change of state: connected, not connected and why, dropping records. The threads of the
-/// Publisher and of its Poller call it, maybe at the same time, but never after the end of their destructors. It must
-/// return soon, and must not call the object that logs.
+/// Receives one log line per change of state: connected, not connected and why, dropping records. The threads that
+/// publish and the thread of a Poller call it, maybe at the same time, but never after the end of the destructors. It
+/// must return soon.
 using Log = std::function<void(std::string_view)>;
 
-/// Logs to standard error, with one write() call per line.
+/// Logs to standard error, with one write() call per line. Drops the line if standard error has no room for it, such as a
+/// full pipe, because the server must not wait.
 inline void logToStderr(std::string_view text)
 {
     auto const line = "trtllm_exporter: " + std::string(text) + "\n";
-    static_cast<void>(!::write(STDERR_FILENO, line.data(), line.size()));
+    pollfd ready{STDERR_FILENO, POLLOUT, 0};
+    if (::poll(&ready, 1, 0) == 1)
+    {
+        static_cast<void>(!::write(STDERR_FILENO, line.data(), line.size()));
+    }
 }
 
 /// The labels of an engine on the exporter's page.
@@ -112,12 +118,10 @@ private:
 
 struct PublisherOptions
 {
-    /// Size of the buffer for records that the exporter has not read yet, in bytes. A record takes about 900 bytes.
+    /// Size of the buffer for records that the exporter's socket has no room for, in bytes. A record takes about 900
+    /// bytes.
     std::size_t bufferBytes = std::size_t{4} << 20;
-    /// How long to wait for more records before a send. Each wake-up of the sender thread costs about 20 µs of CPU
-    /// time.
-    std::chrono::milliseconds linger{50};
-    /// How long the destructor may block to send buffered records.
+    /// How long the destructor may wait until the exporter has read what waits in the buffer.
     std::chrono::milliseconds flushTimeout{200};
     Log log = logToStderr;
     /// Settings of the engine for `nv_trt_llm_engine_config_info`, by the name of the label: {{"quantization", "FP8"},
