@@ -296,6 +296,28 @@ void newlineDoesNotBreakTheStream()
     CHECK(until([&] { return contains(listener.text(), "}\n{\"iter\":3}\n"); }));
 }
 
+/// The log runs on the server's threads.
+void fullOrBrokenStandardErrorNeitherBlocksNorEndsTheHost()
+{
+    int ends[2];
+    CHECK(::pipe(ends) == 0);
+    auto const before = ::dup(STDERR_FILENO);
+    ::dup2(ends[1], STDERR_FILENO);
+    trtllm_exporter::logToStderr("first");
+    char text[64];
+    auto const got = ::read(ends[0], text, sizeof(text));
+    for (int line = 0; line < 10000; ++line)
+    {
+        trtllm_exporter::logToStderr("the pipe has room for fewer lines");
+    }
+    ::close(ends[0]);
+    trtllm_exporter::logToStderr("SIGPIPE would end this program");
+    ::dup2(before, STDERR_FILENO);
+    ::close(before);
+    ::close(ends[1]);
+    CHECK(std::string(text, static_cast<std::size_t>(std::max<ssize_t>(got, 0))) == "trtllm_exporter: first\n");
+}
+
 [[maybe_unused]] void forkedChildNeedsItsOwnPublisher()
 {
     Listener listener(kPath);
@@ -379,6 +401,7 @@ int main()
     idleEngineReconnectsAfterAnExporterRestart();
     invalidPathIsLoggedOnce();
     newlineDoesNotBreakTheStream();
+    fullOrBrokenStandardErrorNeitherBlocksNorEndsTheHost();
     publisherHasNoThreadAndWithoutRecordsNoConnection();
     refusedPublisherLogsOnceAndCountsItsRecords(std::chrono::milliseconds(0));
     // The exporter waits one second for the name to become free before it refuses the publisher.

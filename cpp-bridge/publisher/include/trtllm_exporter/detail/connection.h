@@ -76,12 +76,12 @@ public:
             {
                 sendWaiting();
             }
-            // A text that finds nothing waiting always has room, so a small buffer cannot exclude a long line.
-            if (mSocket >= 0 && (waiting() == 0 || waiting() + lines.size() <= mOptions.bufferBytes))
+            // If nothing waits, there is always room, so a small buffer cannot exclude a long line.
+            auto const nothingWaits = waiting() == 0;
+            if (mSocket >= 0 && (nothingWaits || waiting() + lines.size() <= mOptions.bufferBytes))
             {
-                auto const socketHasRoom = waiting() == 0;
                 mText.append(lines);
-                if (socketHasRoom)
+                if (nothingWaits)
                 {
                     sendWaiting();
                 }

@@ -34,13 +34,13 @@ inline namespace development
 /// must return soon.
 using Log = std::function<void(std::string_view)>;
 
-/// Logs to standard error, with one write() call per line. Drops the line if standard error has no room for it, such as a
-/// full pipe, because the server must not wait.
+/// Logs to standard error, with one write() call per line. Drops the line if it would block, such as at a full pipe, or
+/// raise SIGPIPE, because it runs on the server's threads.
 inline void logToStderr(std::string_view text)
 {
     auto const line = "trtllm_exporter: " + std::string(text) + "\n";
     pollfd ready{STDERR_FILENO, POLLOUT, 0};
-    if (::poll(&ready, 1, 0) == 1)
+    if (::poll(&ready, 1, 0) == 1 && ready.revents == POLLOUT)
     {
         static_cast<void>(!::write(STDERR_FILENO, line.data(), line.size()));
     }
