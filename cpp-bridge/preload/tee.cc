@@ -13,10 +13,8 @@ namespace
 
 static_assert(sizeof(tle::Executor) == sizeof(void*), "Executor must hold nothing but its std::unique_ptr<Impl>");
 
-/// The longest pause costs ten wake-ups a second for an idle engine. Busy engines are polled before a quarter of their
-/// ring is full, as long as the minimum pause allows it.
-constexpr double kMaxPauseMs = 100.0;
-constexpr double kMinPauseMs = 1.0;
+/// Ten wake-ups a second for an idle engine.
+constexpr std::chrono::milliseconds kLongestPause{100};
 constexpr std::chrono::milliseconds kFlushTimeout{250};
 /// How long the connection of a destroyed Executor waits for an Executor with the same name.
 constexpr std::chrono::seconds kRetirement{10};
@@ -195,13 +193,13 @@ std::shared_ptr<Engine> Tee::track(void* implementation, Sdk& sdk, std::size_t i
     std::lock_guard const engineLock(engine->mutex);
     engine->drain();
     std::lock_guard const lock(mMutex);
-    if (sdk.matches())
-    {
-        start();
-    }
-    else
+    if (!sdk.matches())
     {
         retire(*engine);
+    }
+    else if (mPolling == nullptr && !mStopped)
+    {
+        mPolling = std::make_unique<trtllm_exporter::detail::PollThread>(kLongestPause, [this] { return poll(); });
     }
     return engine;
 }
@@ -289,80 +287,42 @@ void Tee::ending(void const* executor, bool destroyed) noexcept
     }
 }
 
-void Tee::start()
+double Tee::poll() noexcept
 {
-    if (mRunning || mStopped)
+    double fullest = 0.0;
+    try
     {
-        return;
-    }
-    mRunning = trtllm_exporter::detail::startThread(
-        mThread, "trtllm-preload",
-        [](void* self) -> void*
+        std::vector<std::shared_ptr<Engine>> engines;
         {
-            static_cast<Tee*>(self)->poll();
-            return nullptr;
-        },
-        this);
-}
-
-void Tee::poll()
-{
-    auto pauseMs = kMaxPauseMs / 4;
-    for (bool stopped = false; !stopped;)
+            std::lock_guard const lock(mMutex);
+            engines = mEngines;
+        }
+        for (auto const& engine : engines)
+        {
+            if (!engine->hostDrains.exchange(false))
+            {
+                std::lock_guard const lock(engine->mutex);
+                fullest = std::max(fullest, engine->drain());
+            }
+        }
+        closeRetired();
+    }
+    catch (...) // NOLINT(bugprone-empty-catch): out of memory; the next poll tries again
     {
-        {
-            std::unique_lock lock(mMutex);
-            stopped = mWake.wait_for(
-                lock, std::chrono::duration<double, std::milli>(pauseMs), [this] { return mStopped; });
-        }
-        double fullest = 0.0;
-        try
-        {
-            // The last poll also runs here, because stop() must not wait for an engine that hangs.
-            tick(fullest);
-            closeRetired();
-        }
-        catch (...) // NOLINT(bugprone-empty-catch): out of memory; the next poll tries again
-        {
-        }
-        // Polling twice too often costs little. A ring that is a quarter full still has room for a burst.
-        pauseMs = std::clamp(fullest > 0.25 ? pauseMs / 2 : pauseMs * 1.25, kMinPauseMs, kMaxPauseMs);
     }
-}
-
-void Tee::tick(double& fullest)
-{
-    std::vector<std::shared_ptr<Engine>> engines;
-    {
-        std::lock_guard const lock(mMutex);
-        engines = mEngines;
-    }
-    for (auto const& engine : engines)
-    {
-        if (!engine->hostDrains.exchange(false))
-        {
-            std::lock_guard const lock(engine->mutex);
-            fullest = std::max(fullest, engine->drain());
-        }
-    }
+    return fullest;
 }
 
 void Tee::stop()
 {
+    trtllm_exporter::detail::PollThread* polling = nullptr;
     {
         std::lock_guard const lock(mMutex);
         mStopped = true;
-        if (!mRunning)
-        {
-            return;
-        }
+        polling = mPolling.get();
     }
-    mWake.notify_all();
-    timespec until{};
-    ::clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += 1;
-    // If a poll hangs in the engine, the host must still exit.
-    if (::pthread_timedjoin_np(mThread, nullptr, &until) != 0)
+    // The last poll runs on its thread. If it hangs in the engine, the host must still exit.
+    if (polling == nullptr || !polling->stopWithin(std::chrono::seconds(1)))
     {
         return;
     }

@@ -128,24 +128,20 @@ private:
     void retire(Engine& engine) noexcept;
     void assignDestination(Engine& engine, trtllm_exporter::EngineName const& derived);
     void closeRetired();
-    void start();
-    void poll();
-    void tick(double& fullest);
+    double poll() noexcept;
     void stop();
     static void atExit();
 
     unsigned const mGeneration;
     std::mutex mMutex;
-    std::condition_variable mWake;
     std::vector<std::shared_ptr<Engine>> mEngines; // guarded by mMutex
     std::vector<Retired> mRetired;                 // guarded by mMutex
     std::vector<std::string> const mSockets;
     std::vector<std::string> const mModels; ///< empty if the operator chose no names
     std::vector<std::string> const mVersions;
     bool const mRequestStats;
-    pthread_t mThread{};
-    bool mRunning{false}; // guarded by mMutex
-    bool mStopped{false}; // guarded by mMutex
+    std::unique_ptr<trtllm_exporter::detail::PollThread> mPolling; // guarded by mMutex
+    bool mStopped{false};                                          // guarded by mMutex
 };
 
 } // namespace trtllm_preload

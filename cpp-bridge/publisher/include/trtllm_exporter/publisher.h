@@ -244,9 +244,9 @@ public:
     }
 
 private:
-    /// Returns the number of iterations. Nothing ends the thread.
+    /// Returns how full a ring of the default size was. Nothing ends the thread.
     template <class Executor>
-    std::optional<std::size_t> poll(Executor& executor, bool drainRequests) noexcept
+    std::optional<double> poll(Executor& executor, bool drainRequests) noexcept
     {
         try
         {
@@ -262,7 +262,7 @@ private:
             {
                 mPublisher.publishAll(executor.getLatestRequestStats());
             }
-            return iterations.size();
+            return static_cast<double>(iterations.size()) / 1000.0;
         }
         catch (std::exception const& error)
         {
@@ -272,7 +272,7 @@ private:
         {
             mPublisher.unreadable("an exception that is not a std::exception");
         }
-        return 0;
+        return 0.0;
     }
 
     Publisher& mPublisher;

@@ -1,13 +1,12 @@
 #pragma once
 
-// The thread of a Poller.
+// The thread of a Poller and of the preload.
 
 #include "trtllm_exporter/detail/process.h"
 
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
-#include <cstddef>
 #include <functional>
 #include <mutex>
 #include <optional>
@@ -15,6 +14,7 @@
 #include <utility>
 
 #include <pthread.h>
+#include <time.h>
 
 namespace trtllm_exporter
 {
@@ -28,8 +28,8 @@ namespace detail
 class PollThread
 {
 public:
-    /// Returns the number of new iterations. Nothing ends the thread. Must not throw.
-    using Poll = std::function<std::optional<std::size_t>()>;
+    /// Returns how full the Executor's ring of records was, 0 to 1. Nothing ends the thread. Must not throw.
+    using Poll = std::function<std::optional<double>()>;
 
     /// Throws if the system has no thread for it.
     PollThread(std::chrono::milliseconds longestPause, Poll poll)
@@ -50,34 +50,49 @@ public:
     /// Polls a last time and ends the thread.
     void stop() noexcept
     {
+        requestStop();
+        ::pthread_join(mThread, nullptr);
+    }
+
+    /// Returns false if a poll hangs for this time. Then this object must not be freed.
+    bool stopWithin(std::chrono::seconds time) noexcept
+    {
+        requestStop();
+        timespec until{};
+        ::clock_gettime(CLOCK_REALTIME, &until);
+        until.tv_sec += time.count();
+        return ::pthread_timedjoin_np(mThread, nullptr, &until) == 0;
+    }
+
+private:
+    static constexpr std::chrono::milliseconds kShortestPause{1};
+    /// A ring that is a quarter full still has room for a burst.
+    static constexpr double kFull = 0.25;
+
+    void requestStop() noexcept
+    {
         {
             std::lock_guard const lock(mMutex);
             mStopped = true;
         }
         mWake.notify_all();
-        ::pthread_join(mThread, nullptr);
     }
-
-private:
-    static constexpr std::chrono::milliseconds kShortestPause{1};
-    /// The Executor's ring has 1000 records by default. A ring that is a quarter full still has room for a burst.
-    static constexpr std::size_t kQuarter = 250;
 
     void run()
     {
-        auto pause = mLongestPause;
+        auto pause = std::max(mLongestPause / 4, kShortestPause); // the engine may be busy already
         for (bool last = false; !last;)
         {
             {
                 std::unique_lock lock(mMutex);
                 last = mWake.wait_for(lock, pause, [this] { return mStopped; });
             }
-            auto const iterations = mPoll();
-            if (!iterations)
+            auto const full = mPoll();
+            if (!full)
             {
                 return;
             }
-            pause = std::clamp(*iterations > kQuarter ? pause / 2 : pause * 2, kShortestPause, mLongestPause);
+            pause = std::clamp(*full > kFull ? pause / 2 : pause * 2, kShortestPause, mLongestPause);
         }
     }
 
