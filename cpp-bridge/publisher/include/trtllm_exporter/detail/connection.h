@@ -153,8 +153,8 @@ public:
 private:
     using Clock = std::chrono::steady_clock;
     static constexpr std::chrono::milliseconds kRetry{100};
-    /// A connection that the exporter closes within this time counts as refused. If the name is in use, the exporter
-    /// waits a second for it before it closes the connection.
+    /// Two connections that the exporter closes within this time count as refused. If the name is in use, the exporter
+    /// waits a second for it before it closes a connection.
     static constexpr std::chrono::milliseconds kRefusal{2000};
 
     /// The state that was logged last.
@@ -198,7 +198,7 @@ private:
 
     void sendWaiting()
     {
-        // Lines that are sent to a refused connection are lost. So after a refusal, lines wait for the exporter's answer.
+        // Lines that are sent to a refused connection are lost. So lines wait until the exporter keeps the connection.
         mDoubtful = mDoubtful && Clock::now() - mConnectedAt < kRefusal;
         if (mDoubtful)
         {
@@ -277,6 +277,7 @@ private:
 
     bool failed(int error)
     {
+        mDoubtful = false;
         mError = "cannot publish to " + mPath + ": " + std::generic_category().message(error)
             + "; check that trtllm-exporter runs with --source socket:" + mPath + "; retrying, and dropping records";
         report(State::kFailing, mError);
@@ -290,8 +291,9 @@ private:
         drop(std::string_view(mText).substr(std::exchange(mSent, 0)));
         mText.clear();
         auto const now = Clock::now();
-        mDoubtful = now - mConnectedAt < kRefusal;
-        if (mDoubtful)
+        auto const again = std::exchange(mDoubtful, now - mConnectedAt < kRefusal);
+        // The first time, the exporter may have ended. Then the next attempt to connect fails.
+        if (mDoubtful && again)
         {
             mRetryAt = now + kRefusal / 2;
             mError = "the exporter at " + mPath
@@ -321,7 +323,7 @@ private:
     bool mStarted{false}; ///< a line was published
     Clock::time_point mRetryAt{};
     Clock::time_point mConnectedAt{};
-    bool mDoubtful{false}; ///< the last connection was refused, and this one may be, too
+    bool mDoubtful{false}; ///< the exporter soon closed the last connection, and may close this one, too
     State mState{State::kStarting};
     std::string mError;
     std::string mNews;
