@@ -63,7 +63,7 @@ pub type Unread = fn(BTreeSet<String>) -> BTreeSet<String>;
 #[derive(Debug)]
 pub struct Intake {
     slot: Arc<EngineSlot>,
-    /// The state at the end of the last poll.
+    /// The state that was logged last. A reader may have changed that of the engine since.
     state: EngineState,
     log: SourceLog,
     /// Absent if keys are not looked at, as in a recording.

@@ -19,8 +19,6 @@ pub(super) trait Number: Copy {
     fn from_u64(number: u64) -> Self;
     fn from_i64(number: i64) -> Self;
     fn from_f64(number: f64) -> Self;
-    /// The sum. It stops at the largest number: an absurd number from a publisher must not wrap a total to 0.
-    fn plus(self, more: Self) -> Self;
 }
 
 /// 2^63 and 2^64: the first whole numbers that are too large.
@@ -29,10 +27,6 @@ const END_OF_U64: f64 = 18_446_744_073_709_551_616.0;
 
 impl Number for i64 {
     const UNREADABLE: Self = Self::MIN;
-
-    fn plus(self, more: Self) -> Self {
-        self.saturating_add(more)
-    }
 
     fn from_u64(number: u64) -> Self {
         number.try_into().unwrap_or(Self::UNREADABLE)
@@ -51,10 +45,6 @@ impl Number for i64 {
 impl Number for u64 {
     const UNREADABLE: Self = Self::MAX;
 
-    fn plus(self, more: Self) -> Self {
-        self.saturating_add(more)
-    }
-
     fn from_u64(number: u64) -> Self {
         number
     }
@@ -72,10 +62,6 @@ impl Number for u64 {
 impl Number for f64 {
     /// Not NaN, because JSON cannot express it.
     const UNREADABLE: Self = Self::MAX;
-
-    fn plus(self, more: Self) -> Self {
-        self + more
-    }
 
     fn from_u64(number: u64) -> Self {
         number as Self

@@ -16,6 +16,7 @@ pub mod perf_metrics;
 mod recorder;
 pub mod request;
 pub mod rows;
+pub mod saturating;
 pub mod schema;
 pub mod server_metrics;
 mod settings;

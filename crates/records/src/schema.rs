@@ -164,7 +164,7 @@ pub trait Schema: Default {
     /// Reads the value of the field with this index.
     ///
     /// # Errors
-    /// If the JSON is invalid. A value of a wrong type is no error.
+    /// If the JSON is invalid. A value of a wrong type does not cause an error.
     fn read<'de, A: MapAccess<'de>>(&mut self, field: usize, object: &mut A) -> Result<(), A::Error>;
 
     /// Whether all values are possible. This has few branches, because a record has dozens of numbers and almost all are valid.
@@ -186,7 +186,7 @@ pub trait Schema: Default {
     /// Approximate memory in bytes of the parts whose number or length a peer chooses.
     fn weight(&self) -> usize;
 
-    /// What stands for an object of a wrong type. No object of numbers becomes this.
+    /// Stands for a value that is not an object. No object has these numbers.
     fn odd() -> Self;
 }
 
@@ -227,7 +227,7 @@ pub fn check<'m, M: Schema + Clone>(
 /// Field::new("InflightBatchingStats", "numPausedRequests", "num_paused_requests", When::Iterations).cpp().sum().load()
 /// ```
 ///
-/// in [`Schema::FIELDS`]. In the brackets stands first the [`Kind`](kind::Kind) of the value: how it is read and which values are
+/// in [`Schema::FIELDS`]. The first word in the brackets is the [`Kind`](kind::Kind) of the value: how it is read, and which values are
 /// possible. The other words are methods of [`Field`]. A second key is another spelling. `@cpp` marks what the struct of the C++
 /// Executor has.
 macro_rules! schema {

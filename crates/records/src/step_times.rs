@@ -34,12 +34,12 @@ impl StepTimes {
 }
 
 impl Steps {
-    /// What stands for a value that is no list.
+    /// Stands for a value that is not a list.
     fn unreadable() -> Self {
         Self { token_times: vec![f64::UNREADABLE], ..Self::default() }
     }
 
-    /// What stands for the list in an object of a wrong type.
+    /// Stands for the list in a value that is not an object.
     pub(super) fn odd() -> Self {
         Self { gpu_forward_ms: Some(f64::UNREADABLE), ..Self::unreadable() }
     }

@@ -28,8 +28,12 @@ pub fn engines(state: &State) -> String {
 }
 
 pub(super) fn engine(slot: &EngineSlot) -> Value {
-    let engine = slot.lock();
-    slot.with_judged(|judged| without_nulls(&Engine::of(slot, &engine, judged)))
+    // JSON is made after the lock is free.
+    let shown = {
+        let engine = slot.lock();
+        slot.with_judged(|judged| Engine::of(slot, &engine, judged))
+    };
+    without_nulls(&shown)
 }
 
 /// What limits each engine, and all other findings, the most severe first.

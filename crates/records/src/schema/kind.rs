@@ -4,10 +4,11 @@ use serde::de::{Deserialize, Deserializer};
 
 use super::{Rejected, Schema};
 use crate::bounded;
-use crate::lenient::{self, Number};
+use crate::lenient;
 use crate::perf_metrics::PerfMetricsEntry;
 use crate::request::RequestStats;
 use crate::rows::PoolRows;
+use crate::saturating::{self, SaturatingAdd};
 use crate::step_times::Steps;
 use crate::timestamp::{self, RecordTime};
 
@@ -81,14 +82,12 @@ macro_rules! numbers {
 
             #[inline]
             fn add_known(total: &mut Option<$type>, more: &Option<$type>) {
-                if let Some(more) = *more {
-                    *total = Some(total.map_or(more, |total| Number::plus(total, more)));
-                }
+                saturating::add_known(total, *more);
             }
 
             #[inline]
             fn add_all(total: &mut Option<$type>, more: &Option<$type>) {
-                *total = total.zip(*more).map(|(total, more)| Number::plus(total, more));
+                *total = total.zip(*more).map(|(total, more)| SaturatingAdd::plus(total, more));
             }
 
             #[inline]
@@ -133,7 +132,7 @@ numbers! {
     RowId: u64, lenient::number, u64::MAX, true, |number| number != u64::MAX;
 }
 
-/// 1e12 seconds are 30,000 years. NaN is no time.
+/// 1e12 seconds are 30,000 years. NaN is refused, too.
 fn is_a_time(number: f64) -> bool {
     number.abs() <= 1e12
 }
@@ -158,7 +157,7 @@ macro_rules! plain {
 }
 
 plain! {
-    /// A wall-clock time. A text that is no time counts as absent, e.g. the `""` of the PyTorch engine.
+    /// A wall-clock time. Any other text counts as absent, e.g. the `""` of the PyTorch engine.
     WallClock: RecordTime, timestamp::timestamp;
     /// An id of a request that is only matched. A value of a wrong type counts as absent.
     Id: u64, lenient::id;

@@ -49,7 +49,7 @@ families! {
     PublishersRefused = EXPORTER.counter("trtllm_exporter_publishers_refused_total").experimental()
         .by("reason", &PublisherRefusal::NAMES)
         .help("Publishers refused by ingest sockets or dropped to make room, by reason.")
-        .origin("the ingest socket; silent: sent no line for 5 s while another publisher waited; full: all places in use for 1 s; uid: not one of --ingest.allow-uid; name: another publisher or a configured engine has its name; engines: there are 64 engines that publishers have named");
+        .origin("the ingest socket; silent: sent no line for 5 s while another publisher waited; full: all places in use, so it was refused after 2 s, or dropped for a publisher of another socket; uid: not one of --ingest.allow-uid; name: another publisher or a configured engine has its name; engines: there are 64 engines that publishers have named");
 
     // NVML.
     NvmlUp = EXPORTER.gauge("trtllm_exporter_nvml_up")
