@@ -1,7 +1,7 @@
 //! On SIGHUP, the exporter reads `--config.file` again. It adds and removes engines, and unchanged engines keep their
 //! totals.
 
-use std::io::Write as _;
+use std::io::{ErrorKind, Read as _, Write as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 
@@ -49,6 +49,14 @@ fn send(stream: &mut UnixStream, iterations: std::ops::RangeInclusive<u64>) {
     for iter in iterations {
         writeln!(stream, "{{\"iter\":{iter},\"numActiveRequests\":1}}").unwrap();
     }
+}
+
+/// False once the daemon has ended the connection.
+fn is_open(stream: &UnixStream) -> bool {
+    stream.set_nonblocking(true).unwrap();
+    let open = matches!((&*stream).read(&mut [0]), Err(error) if error.kind() == ErrorKind::WouldBlock);
+    stream.set_nonblocking(false).unwrap();
+    open
 }
 
 fn until_engines(daemon: &Daemon, expected: &[(&str, u64)]) {
@@ -142,10 +150,23 @@ fn a_socket_whose_engine_is_renamed_is_opened_again() {
     config.write(&[config.socket_entry("a", "")]);
     daemon.signal("HUP");
     until_engines(&daemon, &[]);
-    // Without a model in the configuration, each publisher of the socket names its engine.
-    let mut stream = until(|| UnixStream::connect(config.socket("a")).map_err(|error| error.to_string()));
-    writeln!(stream, "{{\"hello\":{{\"model\":\"named\"}}}}").unwrap();
-    send(&mut stream, 1..=3);
+    // Without a model in the configuration, each publisher of the socket names its engine. Until the old listener has
+    // ended it may still take a connection, and ends it then; a publisher connects again.
+    let mut stream = None;
+    until(|| {
+        let open = stream.take().filter(is_open);
+        stream = match open {
+            Some(open) => Some(open),
+            None => {
+                let mut new = UnixStream::connect(config.socket("a")).map_err(|error| error.to_string())?;
+                writeln!(new, "{{\"hello\":{{\"model\":\"named\"}}}}").map_err(|error| error.to_string())?;
+                Some(new)
+            }
+        };
+        let page = daemon.page();
+        ensure(page.find("nv_trt_llm_iterations_total", &["model=named"]).is_some(), || daemon.stderr())
+    });
+    send(stream.as_mut().unwrap(), 1..=3);
     until_engines(&daemon, &[("named", 3)]);
     // A configured engine cannot use the name of a publisher.
     config.write(&[config.socket_entry("a", ""), replay("named")]);
