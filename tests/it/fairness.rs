@@ -17,8 +17,7 @@ use crate::support::{ensure, until};
 
 const A: &[&str] = &["model=a"];
 const B: &[&str] = &["model=b"];
-/// A long timeout: even on a busy machine, only the memory budget may end an answer, be it honest or dripping.
-const PATIENT: &str = "--poll.timeout=60s";
+const C: &[&str] = &["model=c"];
 
 fn iterations(page: &Page, engine: &[&str]) -> u64 {
     page.find("nv_trt_llm_iterations_total", engine).map_or(0, |count| count as u64)
@@ -71,46 +70,51 @@ impl Drop for Crowd {
     }
 }
 
-/// A daemon with the ingest sockets `a` and `b`.
-fn two_sockets() -> (Daemon, PathBuf, PathBuf, tempfile::TempDir) {
+/// A daemon with the ingest sockets `a`, `b` and `c`.
+fn three_sockets() -> (Daemon, [PathBuf; 3], tempfile::TempDir) {
     let folder = tempfile::tempdir().unwrap();
-    let (a, b) = (folder.path().join("a"), folder.path().join("b"));
-    let source = |path: &Path| format!("socket:{}", path.display());
-    let daemon = Daemon::start(&["--source", &source(&a), "--source", &source(&b), "--model", "a", "--model", "b"]);
-    (daemon, a, b, folder)
+    let names = ["a", "b", "c"];
+    let sockets = names.map(|name| folder.path().join(name));
+    let sources = sockets.each_ref().map(|path| format!("socket:{}", path.display()));
+    let arguments = sources.iter().zip(names).flat_map(|(source, model)| ["--source", source, "--model", model]);
+    (Daemon::start(&arguments.collect::<Vec<_>>()), sockets, folder)
 }
 
-/// The shared resource: buffers for long lines.
+/// The shared resource: permits for long lines.
 #[test]
-fn half_lines_on_one_socket_cost_a_long_line_on_another_at_most_one_cut() {
-    const LINES: u64 = 20;
-    let (daemon, a, b, _folder) = two_sockets();
-    let crowd = Crowd::new(60, &a, record(1, 70_000).into_bytes()[..70_000].to_vec(), b"");
-    // With 40 connections, all buffers are in use, and the other connections wait for a buffer.
+fn half_lines_on_one_socket_delay_no_short_line_on_another_and_cost_no_long_one() {
+    let (daemon, [a, b, c], _folder) = three_sockets();
+    let crowd = Crowd::new(6, &a, record(1, 70_000).into_bytes()[..70_000].to_vec(), b"");
     daemon.until(|page| {
         let connected = page.count("trtllm_exporter_ingest_connections", A);
-        ensure(connected >= 40, || format!("{connected} connections"))
+        ensure(connected >= 6, || format!("{connected} connections"))
     });
-    let cut = |page: &Page| {
-        let labels = &["model=a", "reason=truncated"];
-        page.find("trtllm_exporter_records_rejected_total", labels).map_or(0, |count| count as u64)
-    };
-    let mut honest = connect(&b);
-    for line in 1..=LINES {
-        honest.write_all(record(line, 100_000).as_bytes()).unwrap();
-        daemon.until(|page| ensure(iterations(page, B) == line, || format!("line {line} is missing")));
+    // This line waits until two half lines have been cut.
+    let mut long = connect(&c);
+    long.set_write_timeout(Some(Duration::from_secs(60))).unwrap();
+    long.write_all(record(1, 100_000).as_bytes()).unwrap();
+    let mut short = connect(&b);
+    for line in 1..=100 {
+        short.write_all(record(line, 20_000).as_bytes()).unwrap();
     }
-    let page = daemon.page();
-    assert_eq!(page.count("nv_trt_llm_iterations_lost_total", B), 0);
-    // For information only. Half lines that wait for a buffer also displace each other, so some end before their 30 s.
-    println!("{} half lines were cut", cut(&page));
+    for (model, lines) in [(B, 100), (C, 1)] {
+        let page = daemon.until(|page| {
+            let counted = iterations(page, model);
+            ensure(counted == lines, || format!("{counted} lines of {model:?}"))
+        });
+        for reason in ["truncated", "too_long"] {
+            let rejected =
+                page.find("trtllm_exporter_records_rejected_total", &[model[0], &format!("reason={reason}")]);
+            assert_eq!(rejected.unwrap_or(0.0), 0.0, "{reason} {model:?}");
+        }
+    }
     drop(crowd);
 }
 
 /// The shared resource: the limited number of connected publishers.
 #[test]
 fn publishers_that_say_nothing_do_not_keep_a_newcomer_out() {
-    let (daemon, a, _b, _folder) = two_sockets();
+    let (daemon, [a, ..], _folder) = three_sockets();
     let crowd = Crowd::new(180, &a, b"\n".to_vec(), b"\n");
     daemon.until(|page| {
         let connected = page.count("trtllm_exporter_ingest_connections", A);
@@ -160,10 +164,9 @@ fn dripping_server(start: Vec<u8>) -> String {
     source
 }
 
-/// The shared resource: the memory budget for long answers.
+/// The shared resource: permits for long answers.
 #[test]
-fn servers_that_drip_take_no_turn_from_an_honest_one() {
-    const ANSWERS: u64 = 10;
+fn servers_that_drip_cost_an_honest_one_no_record_and_one_with_short_records_no_time() {
     // Answers that never end: one after 200 complete records, the other in its first record.
     let starts = [
         format!("[{}", (record(1, 1000).trim().to_owned() + ",").repeat(200)),
@@ -175,65 +178,66 @@ fn servers_that_drip_take_no_turn_from_an_honest_one() {
             ["--source".to_owned(), dripping_server(start), "--model".to_owned(), format!("drip-{server}")]
         })
         .collect();
-    let honest = server_of_long_answers();
-    arguments.extend(["--source", &honest, "--model", "b", "--poll.interval", "50ms", PATIENT].map(str::to_owned));
+    for (source, model) in [(server_of(1, 300_000), "b"), (server_of(300, 1000), "a")] {
+        arguments.extend(["--source", &source, "--model", model].map(str::to_owned));
+    }
+    arguments.extend(["--poll.interval", "50ms"].map(str::to_owned));
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let daemon = Daemon::start(&arguments);
-    let page = daemon.until(|page| {
-        let counted = iterations(page, B);
-        ensure(counted >= ANSWERS, || format!("{counted} long answers"))
-    });
-    assert_nothing_failed(&daemon, &page, "b");
+    for (model, enough) in [(A, 20 * 300), (B, 3)] {
+        let page = daemon.until(|page| {
+            let counted = iterations(page, model);
+            ensure(counted >= enough, || format!("{counted} records of {model:?}"))
+        });
+        assert_nothing_failed(&daemon, &page, model);
+    }
 }
 
-/// A server whose answers each contain one new record. The answers are so long that the exporter must reserve memory to
-/// read them.
-fn server_of_long_answers() -> String {
+/// A server whose answers each contain so many new records of this size.
+fn server_of(records: u64, filling: usize) -> String {
     let answered = AtomicU64::new(0);
     let port = crate::support::server::serve(move |request| {
         if request.path() != "/metrics" {
             return Some((200, b"[]".to_vec()));
         }
-        let number = answered.fetch_add(1, Relaxed) + 1;
-        Some((200, format!("[{}]", record(number, 300_000).trim()).into_bytes()))
+        let first = 1 + records * answered.fetch_add(1, Relaxed);
+        let records: Vec<String> = (first..first + records).map(|number| record(number, filling)).collect();
+        Some((200, format!("[{}]", records.join(",")).into_bytes()))
     });
     format!("trtllm-serve:http://127.0.0.1:{port}?perf_metrics=false")
 }
 
-fn assert_nothing_failed(daemon: &Daemon, page: &Page, model: &str) {
-    let model = format!("model={model}");
-    assert_eq!(page.count("nv_trt_llm_iterations_lost_total", &[&model]), 0);
+fn assert_nothing_failed(daemon: &Daemon, page: &Page, model: &[&str]) {
+    assert_eq!(page.count("nv_trt_llm_iterations_lost_total", model), 0);
     let failed: f64 = ["timeout", "too_large", "io"]
         .iter()
-        .filter_map(|kind| page.find("trtllm_exporter_poll_errors_total", &[&model, &format!("kind={kind}")]))
+        .filter_map(|kind| page.find("trtllm_exporter_poll_errors_total", &[model[0], &format!("kind={kind}")]))
         .sum();
     assert_eq!(failed, 0.0, "{}", daemon.stderr());
 }
 
-/// The shared resource: the memory of all kinds of input. Long lines, long answers and unread responses flood it
-/// together.
+/// All permits: long lines, long answers and unread responses flood the exporter together.
 #[test]
 fn kinds_of_input_that_are_flooded_cost_honest_peers_of_each_kind_nothing() {
-    const EACH: u64 = 10;
+    const EACH: u64 = 3;
     let folder = tempfile::tempdir().unwrap();
     let (a, b) = (folder.path().join("a"), folder.path().join("b"));
-    let drip = dripping_server(vec![b' '; 200 << 10]);
-    let sources =
-        [drip, server_of_long_answers(), format!("socket:{}", a.display()), format!("socket:{}", b.display())];
-    let mut arguments = vec!["--poll.interval", "50ms", PATIENT];
+    let drip = dripping_server(format!("[{}", &record(1, 900_000)[..200_000]).into_bytes());
+    let sources = [drip, server_of(1, 300_000), format!("socket:{}", a.display()), format!("socket:{}", b.display())];
+    let mut arguments = vec!["--poll.interval", "50ms"];
     for (source, model) in sources.iter().zip(["drip", "answers", "a", "b"]) {
         arguments.extend(["--source", source, "--model", model]);
     }
     let daemon = Daemon::start(&arguments);
-    // The first clients send half lines, which keep their buffers. The others send whole lines that wait for a buffer.
+    // The first clients send half lines, which keep their permits. The others send whole lines that wait for a permit.
     let crowds = [
-        Crowd::new(40, &a, record(1, 70_000).into_bytes()[..70_000].to_vec(), b""),
-        Crowd::new(20, &a, record(1, 900_000).into_bytes(), b""),
+        Crowd::new(4, &a, record(1, 70_000).into_bytes()[..70_000].to_vec(), b""),
+        Crowd::new(6, &a, record(1, 900_000).into_bytes(), b""),
     ];
-    let readers: Vec<std::net::TcpStream> = (0..100)
+    let readers: Vec<std::net::TcpStream> = (0..40)
         .map(|_| {
             let mut reader = std::net::TcpStream::connect(&daemon.address).unwrap();
-            reader.write_all(&b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n".repeat(50)).unwrap();
+            reader.write_all(&b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n".repeat(20)).unwrap();
             reader
         })
         .collect();
@@ -243,11 +247,12 @@ fn kinds_of_input_that_are_flooded_cost_honest_peers_of_each_kind_nothing() {
         honest.write_all(record(line, 100_000).as_bytes()).unwrap();
         daemon.until(|page| ensure(iterations(page, B) == line, || format!("line {line} is missing")));
     }
+    let answers = &["model=answers"];
     let page = daemon.until(|page| {
-        let counted = iterations(page, &["model=answers"]);
+        let counted = iterations(page, answers);
         ensure(counted >= EACH, || format!("{counted} long answers"))
     });
-    assert_nothing_failed(&daemon, &page, "answers");
+    assert_nothing_failed(&daemon, &page, answers);
     assert_eq!(page.count("nv_trt_llm_iterations_lost_total", B), 0);
     drop((crowds, readers));
 }

@@ -96,9 +96,9 @@ fn lines_that_wait_are_bounded_whatever_their_length() {
     let _alone = super::alone();
     const CONNECTIONS: usize = 24;
     const MOST: usize = 2 << 20;
-    // The sum of: the shared budget of all sockets; for each connection, the memory outside the budget and the read
-    // buffer; and one buffer that grows while its old copy still exists.
-    const LIMIT: usize = (4 << 20) + CONNECTIONS * (80 << 10) + (1 << 20);
+    // The sum of: the queued lines of all engines, and those of this engine; for each connection, a short line and the read
+    // buffer; and two long lines.
+    const LIMIT: usize = (4 << 20) + (64 << 10) + CONNECTIONS * (80 << 10) + 2 * (1 << 20);
     for length in [2, 200, 20_000, 40_000, 900_000] {
         let runtime = runtime();
         let folder = tempfile::tempdir().unwrap();
@@ -117,7 +117,7 @@ fn lines_that_wait_are_bounded_whatever_their_length() {
                             let mut stream = UnixStream::connect(path).unwrap();
                             stream.set_write_timeout(Some(std::time::Duration::from_millis(300))).unwrap();
                             let mut sent = 0;
-                            // The loop ends when the socket is full, because the budget is then used up.
+                            // The loop ends when the socket is full, because there is no room in the queue.
                             while sent < MOST && stream.write_all(line.as_bytes()).is_ok() {
                                 sent += line.len();
                             }

@@ -15,10 +15,9 @@ use tokio::time::Instant;
 
 use trtllm_page::metrics::http_refusal::HttpRefusal;
 use trtllm_page::metrics::own::HttpMetrics;
-use trtllm_service::budget::{Budget, Held, REST};
 
-/// Bytes of all responses that are not sent yet.
-pub(super) static UNREAD: Budget = Budget::new(2 << 20, &REST);
+/// Most bytes of all responses that are not sent yet.
+const MAX_UNREAD: usize = 2 << 20;
 /// Deadline of a TLS handshake, and of a request's head from its first byte. Also the limit for a peer that accepts no bytes.
 const STALL: Duration = Duration::from_secs(10);
 /// Deadline of a whole response. A shorter timeout that the scraper announces replaces it.
@@ -43,16 +42,16 @@ pub(super) struct Progress {
     blocked_since: Option<Instant>,
     /// The last four bytes that were read. They show whether the end of a request was read.
     tail: [u8; 4],
-    unread: Held,
+    /// Bytes of responses that are not sent yet.
+    unread: usize,
 }
 
 pub(super) type ConnectionProgress = Mutex<Progress>;
 
 impl Progress {
-    fn new(unread: &'static Budget) -> Self {
+    fn new() -> Self {
         let (phase, since) = (ConnectionPhase::Head, Instant::now());
-        let unread = unread.take_anyway(0);
-        Self { phase, since, deadline: since + STALL, blocked_since: None, tail: [0; 4], unread }
+        Self { phase, since, deadline: since + STALL, blocked_since: None, tail: [0; 4], unread: 0 }
     }
 
     fn enter(&mut self, phase: ConnectionPhase, limit: Duration) {
@@ -71,7 +70,7 @@ impl Progress {
 
     pub(super) fn response_ready(&mut self, bytes: usize) {
         self.phase = ConnectionPhase::Sending;
-        self.unread.grow_anyway(bytes);
+        self.unread += bytes;
     }
 
     fn bytes_read(&mut self, bytes: &[u8]) {
@@ -85,7 +84,7 @@ impl Progress {
 
     fn bytes_written(&mut self, bytes: usize) {
         self.blocked_since = None;
-        self.unread.shrink_to(self.unread.bytes().saturating_sub(bytes));
+        self.unread = self.unread.saturating_sub(bytes);
     }
 
     /// Called when hyper has written everything that it had to write.
@@ -160,13 +159,12 @@ type ConnectionTable = Vec<(Arc<ConnectionProgress>, AbortHandle)>;
 pub(super) struct Connections {
     table: Mutex<ConnectionTable>,
     limit: usize,
-    unread: &'static Budget,
     metrics: Arc<HttpMetrics>,
 }
 
 impl Connections {
-    pub(super) fn new(limit: usize, unread: &'static Budget, metrics: Arc<HttpMetrics>) -> Self {
-        Self { table: Mutex::default(), limit, unread, metrics }
+    pub(super) fn new(limit: usize, metrics: Arc<HttpMetrics>) -> Self {
+        Self { table: Mutex::default(), limit, metrics }
     }
 
     /// Returns the table after removing connections that have ended.
@@ -193,15 +191,16 @@ impl Connections {
                 return;
             }
         }
-        let connection = Arc::new(Mutex::new(Progress::new(self.unread)));
+        let connection = Arc::new(Mutex::new(Progress::new()));
         let task = tokio::spawn(serve(Arc::clone(&connection)));
         table.push((connection, task.abort_handle()));
     }
 
     /// Keeps unread responses below their limit: aborts the oldest response whose peer accepts no bytes.
     pub(super) fn limit_unread(&self) {
-        if self.unread.is_over()
-            && abort_first(&mut self.table(), |progress| progress.blocked_since.map(|_| progress.since))
+        let mut table = self.table();
+        if unread(&table) > MAX_UNREAD
+            && abort_first(&mut table, |progress| progress.blocked_since.map(|_| progress.since))
         {
             self.metrics.refused(HttpRefusal::Timeout);
         }
@@ -237,6 +236,10 @@ impl Connections {
     }
 }
 
+fn unread(table: &ConnectionTable) -> usize {
+    table.iter().map(|(connection, _)| connection.lock().unread).sum()
+}
+
 /// Aborts the connection with the earliest `since`. Returns false if no connection has such a time.
 fn abort_first(table: &mut ConnectionTable, since: impl Fn(&Progress) -> Option<Instant>) -> bool {
     let found = table.iter().enumerate().filter_map(|(at, (connection, _))| Some((since(&connection.lock())?, at)));
@@ -248,16 +251,12 @@ fn abort_first(table: &mut ConnectionTable, since: impl Fn(&Progress) -> Option<
 #[cfg(test)]
 mod tests {
     use super::*;
-    use trtllm_service::budget::Rest;
 
     const LIMIT: usize = 256;
-    const MAX_UNREAD: usize = 1 << 20;
 
     /// Connections whose tasks never end by themselves, in the order of their start.
     async fn table(size: usize) -> (Connections, Vec<Arc<ConnectionProgress>>) {
-        let rest = Box::leak(Box::new(Rest::new(0)));
-        let unread = Box::leak(Box::new(Budget::new(MAX_UNREAD, rest)));
-        let connections = Connections::new(LIMIT, unread, Arc::default());
+        let connections = Connections::new(LIMIT, Arc::default());
         let mut all = Vec::new();
         for _ in 0..size {
             connections.spawn(|connection| {
@@ -279,7 +278,7 @@ mod tests {
         all.iter().enumerate().filter(|(_, connection)| runs(connection)).map(|(index, _)| index).collect()
     }
 
-    fn unread(connection: &ConnectionProgress, bytes: usize) {
+    fn block(connection: &ConnectionProgress, bytes: usize) {
         let mut progress = connection.lock();
         progress.request_started(RESPONSE);
         progress.response_ready(bytes);
@@ -290,22 +289,22 @@ mod tests {
     async fn beyond_the_cap_the_oldest_unread_response_is_cut() {
         let (connections, all) = table(4).await;
         for (connection, bytes) in [(&all[2], MAX_UNREAD / 2), (&all[1], MAX_UNREAD / 2)] {
-            unread(connection, bytes);
+            block(connection, bytes);
             tokio::time::advance(Duration::from_millis(1)).await;
         }
         connections.limit_unread();
         assert_eq!(running(&connections, &all).await, [0, 1, 2, 3], "exactly the cap is allowed");
-        unread(&all[3], 1);
+        block(&all[3], 1);
         connections.limit_unread();
         assert_eq!(running(&connections, &all).await, [0, 1, 3]);
         // Bytes that the peer has read, and connections that have ended, no longer count.
         drop((connections, all));
         let (connections, all) = table(1).await;
-        unread(&all[0], 100);
+        block(&all[0], 100);
         all[0].lock().bytes_written(30);
-        assert_eq!(connections.unread.held(), 70);
+        assert_eq!(unread(&connections.table()), 70);
         all[0].lock().flushed();
-        assert_eq!(connections.unread.held(), 0);
+        assert_eq!(unread(&connections.table()), 0);
     }
 
     #[tokio::test(start_paused = true)]
@@ -339,7 +338,7 @@ mod tests {
         let [_head, response, blocked, idle, late] = &all[..] else { panic!("five connections") };
         response.lock().request_started(Duration::from_secs(20));
         response.lock().response_ready(1);
-        unread(blocked, 1);
+        block(blocked, 1);
         for (connection, sent) in [(idle, &b"GET / HTTP/1.1\r\n\r\n"[..]), (late, b"GET / HTTP/1.1\r\n\r\nGET")] {
             let mut progress = connection.lock();
             // The end of a request may be split between two reads.

@@ -28,7 +28,7 @@ use trtllm_service::log::LogLimit;
 use trtllm_service::shutdown::Shutdown;
 use trtllm_service::supervise::{self, Heartbeat, Task};
 
-use super::connections::{ConnectionProgress, Connections, RESPONSE, Timed, UNREAD};
+use super::connections::{ConnectionProgress, Connections, RESPONSE, Timed};
 
 /// Limit of the connections of one server, if there are enough file descriptors.
 pub const MAX_CONNECTIONS: usize = 256;
@@ -58,7 +58,7 @@ impl HttpServer {
     /// Serves until shutdown. Responses that are not complete then get a moment to finish.
     pub async fn run(self, mut shutdown: Shutdown) {
         let Self { listeners, router, tls, metrics, heartbeat, max_connections } = self;
-        let connections = Connections::new(max_connections, &UNREAD, Arc::clone(&metrics));
+        let connections = Connections::new(max_connections, Arc::clone(&metrics));
         let service = Arc::new(Service { router, tls, metrics, connections });
         let mut accepting = JoinSet::new();
         for listener in listeners {

@@ -11,6 +11,7 @@ use crate::{Feed, Intake, Moment, Unread};
 use trtllm_engines::EngineSlot;
 use trtllm_recording::recorder::EngineRecorder;
 use trtllm_records::BenchReport;
+use trtllm_service::permits::Deadline;
 use trtllm_service::shutdown::Shutdown;
 use trtllm_service::supervise::{self, Heartbeat, Panicked, Task};
 use trtllm_sources::{Batch, OpenError, Presence, SourceError};
@@ -221,18 +222,18 @@ impl Driver {
     /// Polls once, within the timeout. If the source delivers in parts, the messages of a part are folded before the next part.
     async fn poll(&mut self, feed: &mut Feed, batch: &mut Batch) -> Result<Presence, SourceError> {
         let timeout = self.schedule.timeout;
-        let now = Instant::now;
-        let (deadline, published) = (now() + timeout, now() + PUBLISHED);
+        let (mut deadline, published) = (Deadline::after(timeout), Instant::now() + PUBLISHED);
         let starting = feed.is_loading().then_some(LOADING);
         let polled = loop {
             let part = {
                 // Pinned here: an async function that gets a future by value stores it twice, and this one has 8 KB.
-                let part = pin!(tokio::time::timeout_at(deadline, feed.poll(batch)));
+                let part = pin!(feed.poll(batch));
+                let part = pin!(deadline.run(part));
                 let part = pin!(supervise::catch(Task::Poll, part));
                 self.watch(starting, part).await
             };
             // A source that always has more messages must not delay the update of the page. The next poll reads the rest.
-            if !batch.more || !matches!(part, Ok(Ok(Ok(_)))) || now() >= published {
+            if !batch.more || !matches!(part, Ok(Ok(Ok(_)))) || Instant::now() >= published {
                 break part;
             }
             let _ = supervise::catch_now(Task::Fold, || {

@@ -12,7 +12,7 @@ use zstd::stream::read::Decoder;
 /// lines of a file that was cut.
 pub const TARGET: usize = 120 << 10;
 /// Maximum memory that the decoder may allocate, as a power of two. The window of a frame is the whole frame.
-const MAX_WINDOW: u32 = file_text::MAX.ilog2();
+const MAX_WINDOW: u32 = file_text::MAX.next_power_of_two().ilog2();
 /// The fastest regular level. Lines repeat their keys, so higher levels save little.
 const LEVEL: i32 = 1;
 

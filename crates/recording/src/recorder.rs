@@ -9,7 +9,7 @@ mod writer;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 use std::time::Duration;
@@ -17,7 +17,6 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use trtllm_records::{EngineName, RecorderCounts};
-use trtllm_service::budget::{Budget, Held, Peer, Rest};
 
 use crate::{Line, OpenRecordingError, Recording};
 
@@ -29,9 +28,6 @@ use files::SegmentFiles;
 pub const DEFAULT_MAX_SIZE: u64 = 2 << 30;
 /// Approximate maximum memory of all lines that wait for the disk.
 const WEIGHT: usize = 4 << 20;
-/// The recorder does not use the memory that other kinds of input share, because an engine that floods the recorder would
-/// always use it up.
-static NO_REST: Rest = Rest::new(0);
 
 /// Where to record, and how much to keep.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -137,35 +133,58 @@ impl Recorder {
 #[derive(Debug, Clone)]
 struct Queue {
     commands: Sender<Command>,
-    /// Counts the memory of the lines that wait.
-    budget: &'static Budget,
+    /// Approximate memory of the lines that wait.
+    waiting: Arc<AtomicUsize>,
     engines: Arc<AtomicU64>,
 }
 
 impl Queue {
     fn new() -> (Self, Receiver<Command>) {
         let (commands, received) = mpsc::channel();
-        // This memory is never freed. That costs little, because a process starts only one recorder.
-        let budget = Box::leak(Box::new(Budget::new(WEIGHT, &NO_REST)));
-        (Self { commands, budget, engines: Arc::default() }, received)
+        (Self { commands, waiting: Arc::default(), engines: Arc::default() }, received)
     }
 
     /// Reserves this much memory, if there is room. A single large line is accepted if nothing else waits. An engine may hold as
     /// much as is left for all others, so an engine that floods the queue loses only its own lines.
-    fn reserve(&self, engine: &Arc<Peer>, weight: usize) -> Option<Held> {
-        let left = WEIGHT.saturating_sub(self.budget.held());
-        let is_alone = left == WEIGHT;
-        (is_alone || engine.held() + weight <= left).then(|| self.budget.try_take(engine, weight)).flatten()
+    fn reserve(&self, of_engine: &Arc<AtomicUsize>, weight: usize) -> Option<Held> {
+        let waiting = self.waiting.load(Ordering::Relaxed);
+        let left = WEIGHT.saturating_sub(waiting);
+        let fits = waiting == 0 || of_engine.load(Ordering::Relaxed) + weight <= left;
+        fits.then(|| Held::new([&self.waiting, of_engine], weight))
     }
 
     #[cfg(test)]
     fn held(&self) -> usize {
-        self.budget.held()
+        self.waiting.load(Ordering::Relaxed)
     }
 
     /// The thread survives panics, so it is gone only when the daemon stops.
     fn send(&self, command: Command) {
         let _ = self.commands.send(command);
+    }
+}
+
+/// The memory of lines that wait. Two engines at once may exceed the limit by the lines of a poll.
+#[derive(Debug)]
+struct Held {
+    counts: [Arc<AtomicUsize>; 2],
+    weight: usize,
+}
+
+impl Held {
+    fn new(counts: [&Arc<AtomicUsize>; 2], weight: usize) -> Self {
+        for count in counts {
+            count.fetch_add(weight, Ordering::Relaxed);
+        }
+        Self { counts: counts.map(Arc::clone), weight }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        for count in &self.counts {
+            count.fetch_sub(self.weight, Ordering::Relaxed);
+        }
     }
 }
 

@@ -1,29 +1,27 @@
-//! Text of files. Long texts of all files share one budget, so a reader may wait for another reader.
+//! Text of files. One long text is in memory at a time, so a reader may wait for another reader.
 
 use std::io::{self, BufRead, Read};
-use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::runtime::Handle;
 
-use crate::budget::{Budget, Held, Peer, REST};
+use crate::permits::{Permit, Permits};
 
 /// Maximum bytes of a line, frame or document. It is limited, because a device may have no end.
-pub const MAX: usize = 16 << 20;
-/// Each reader may have this many bytes without the budget.
+pub const MAX: usize = 12 << 20;
+/// Each reader may have this many bytes without a permit.
 const SHORT: usize = 256 << 10;
 
 /// How long a reader waits for another reader.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-static LONG_TEXTS: Budget = Budget::new(MAX, &REST);
+static LONG_TEXTS: Permits = Permits::new(1);
 
 /// The last text that was read of a file.
 #[derive(Debug, Default)]
 pub struct FileText {
     text: Vec<u8>,
-    held: Option<Held>,
-    peer: Arc<Peer>,
+    permit: Option<Permit>,
 }
 
 impl FileText {
@@ -40,7 +38,7 @@ impl FileText {
         Ok(self.read(from, None, |mut from, text| from.read_to_end(text))? < MAX)
     }
 
-    /// Reads in two steps: first as many bytes as need no budget, then the rest.
+    /// Reads in two steps: first as many bytes as need no permit, then the rest.
     fn read<R: Read>(
         &mut self,
         from: &mut R,
@@ -52,10 +50,10 @@ impl FileText {
         if start < SHORT || end.is_some() && self.text.last().copied() == end {
             return Ok(start);
         }
-        // Commands run without tokio. They need no budget, because no other reader runs in their process.
+        // Commands run without tokio. They need no permit, because no other reader runs in their process.
         if let Ok(runtime) = Handle::try_current() {
-            let taken = async { tokio::time::timeout(PATIENCE, LONG_TEXTS.take(&self.peer, MAX)).await };
-            self.held = Some(runtime.block_on(taken)?);
+            let taken = async { tokio::time::timeout(PATIENCE, LONG_TEXTS.take()).await };
+            self.permit = Some(runtime.block_on(taken)?);
         }
         self.text.reserve_exact(MAX - SHORT);
         let rest = part(from.take((MAX - SHORT) as u64), &mut self.text)?;
@@ -67,7 +65,7 @@ impl FileText {
     pub fn clear(&mut self) {
         self.text.clear();
         self.text.shrink_to(SHORT);
-        self.held = None;
+        self.permit = None;
     }
 
     #[must_use]
@@ -75,7 +73,7 @@ impl FileText {
         &self.text
     }
 
-    /// The text, which no longer counts in the budget.
+    /// The text, which no longer needs a permit.
     #[must_use]
     pub fn into_bytes(self) -> Vec<u8> {
         self.text
@@ -127,10 +125,10 @@ mod tests {
             let read = || FileText::default().read_all(&mut Cursor::new(vec![b'x'; SHORT + 9]));
             tokio::task::spawn_blocking(read)
         };
-        let other = LONG_TEXTS.try_take(&Arc::default(), MAX);
+        let other = LONG_TEXTS.take().await;
         assert_eq!(read().await.unwrap().unwrap_err().kind(), io::ErrorKind::TimedOut);
         drop(other);
         assert!(read().await.unwrap().unwrap());
-        assert_eq!(LONG_TEXTS.held(), 0);
+        assert_eq!(LONG_TEXTS.free(), 1);
     }
 }

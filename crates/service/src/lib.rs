@@ -2,9 +2,9 @@
 //! Knows no engine and no GPU. `unsafe` code is in [`process`] only.
 #![deny(unsafe_code)]
 
-pub mod budget;
 pub mod file_text;
 pub mod log;
+pub mod permits;
 pub mod printable;
 pub mod process;
 pub mod shutdown;

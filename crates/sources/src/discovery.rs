@@ -5,6 +5,7 @@ mod processes;
 
 use std::collections::HashSet;
 use std::path::Path;
+use std::pin::pin;
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -17,6 +18,7 @@ use super::server::TargetServer;
 use super::server_facts::MAX_FACTS;
 use super::trtllm_json::MAX_NAME;
 use processes::{NamedServer, processes};
+use trtllm_service::permits::timeout;
 
 /// Default port of trtllm-serve.
 pub const USUAL_PORT: u16 = 8000;
@@ -87,7 +89,7 @@ fn places(ports: Vec<u16>, known: Vec<String>, named: &[NamedServer]) -> Vec<(St
 async fn identify(target: &str, process: Option<&NamedServer>) -> Option<Identity> {
     let has_process = process.is_some();
     let orchestrator = process.is_some_and(|server| server.orchestrator);
-    match tokio::time::timeout(TIMEOUT, ask(target, orchestrator)).await {
+    match timeout(TIMEOUT, pin!(ask(target, orchestrator))).await {
         Ok(Ok(identity)) => Some(identity),
         Ok(Err(SourceError::Connect { .. })) | Err(_) if !has_process => None,
         Ok(Err(error)) if !has_process => Some(Identity::Other(error.to_string())),

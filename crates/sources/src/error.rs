@@ -18,8 +18,6 @@ pub enum SourceError {
     SpeaksHttp { target: String },
     #[error("{target} did not answer within {after:?}; look at the log of the server, or raise --poll.timeout")]
     Timeout { target: String, after: std::time::Duration },
-    #[error("{target} was too slow with a long answer, so other engines were read first; check the network to it")]
-    Slow { target: String },
     #[error("{target} answered with status {status}; check that bearer_token_file in --source names a valid token")]
     Unauthorized { target: String, status: u16 },
     #[error("cannot read bearer_token_file {path}: {cause}; check the path and its permissions")]
@@ -91,7 +89,7 @@ impl SourceError {
     pub const fn kind(&self) -> ErrorKind {
         match self {
             Self::Connect { .. } | Self::Certificate { .. } | Self::SpeaksHttp { .. } => ErrorKind::Connect,
-            Self::Timeout { .. } | Self::Slow { .. } => ErrorKind::Timeout,
+            Self::Timeout { .. } => ErrorKind::Timeout,
             Self::HttpStatus { .. }
             | Self::Redirect { .. }
             | Self::Unauthorized { .. }

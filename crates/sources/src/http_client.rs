@@ -1,5 +1,5 @@
-//! One keep-alive HTTP/1.1 connection to one engine. Each response is limited in size, and long responses of all engines
-//! share a budget. Deadlines are up to the caller: dropping a request before its end closes the connection, and the next
+//! One keep-alive HTTP/1.1 connection to one engine. Each response is limited in size, and only a few long ones are in memory
+//! at once. Deadlines are up to the caller: dropping a request before its end closes the connection, and the next
 //! request opens a new one.
 
 use std::error::Error;
@@ -22,7 +22,7 @@ use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_util::either::Either;
 use tower::ServiceExt as _;
-use trtllm_service::budget::{Budget, Held, Peer, REST, Receiving};
+use trtllm_service::permits::{Permit, Permits};
 
 use super::SourceError;
 use super::error::root_cause;
@@ -33,11 +33,13 @@ use super::tls::{handshake_error, speaks_tls};
 
 /// Longest response, in bytes. A full ring of 1000 records with their requests is a few MiB.
 const MAX_BODY: usize = 8 << 20;
-/// The longest buffer kept from one response to the next: enough for a poll of a busy engine. A longer response takes its bytes
-/// from the budget, unless it is parsed in parts.
+/// The longest buffer kept from one response to the next: enough for a poll of a busy engine. A longer response needs a
+/// permit, unless it is parsed in parts.
 const KEPT_BODY: usize = 128 << 10;
-/// Bytes of long responses, or of long parts of responses, of all engines while they are received and parsed.
-static LONG_RESPONSES: Budget = Budget::new(2 << 20, &REST);
+/// Longest part of a response that is parsed in parts: one record with the rows of all its requests.
+const MAX_PART: usize = 4 << 20;
+/// Permits for responses, and parts of them, above [`KEPT_BODY`], while they are received and parsed.
+static LONG_RESPONSES: Permits = Permits::new(2);
 /// Part of the answer of a frontend (`--num_serve_frontends`) that cannot reach the process with the engine.
 const LAUNCHER_GONE: &str = "The launcher frontend that serves ";
 /// The header with which a server that loads its model says `starting` (upstream issue 17787).
@@ -67,13 +69,9 @@ pub struct HttpClient {
     body: Vec<u8>,
     /// Usual length of a long body. It falls slowly, because one poll has long and short answers.
     usual_body: usize,
-    peer: Arc<Peer>,
-    /// Bytes of the budget for a body above [`KEPT_BODY`]: `receiving` while it arrives, then `held` until it is parsed.
-    receiving: Option<Receiving>,
-    held: Option<Held>,
+    /// For a body above [`KEPT_BODY`], from then until it is parsed.
+    permit: Option<Permit>,
     max_body: usize,
-    /// Budget of long responses.
-    budget: &'static Budget,
 }
 
 /// The two halves of hyper's connection. `io` moves the bytes. It runs in the caller's task during a request, and not at
@@ -149,17 +147,9 @@ impl HttpClient {
             unanswered: false,
             body: Vec::new(),
             usual_body: 0,
-            peer: Arc::default(),
-            receiving: None,
-            held: None,
+            permit: None,
             max_body: MAX_BODY,
-            budget: &LONG_RESPONSES,
         }
-    }
-
-    /// Takes the bytes of long responses from this budget instead.
-    pub fn with_budget(self, budget: &'static Budget) -> Self {
-        Self { budget, ..self }
     }
 
     /// Sets another limit for the length of a response.
@@ -196,8 +186,8 @@ impl HttpClient {
     pub(super) async fn read_next_part(&mut self, parsed: usize) -> Result<(), SourceError> {
         self.usual_body = self.usual_body.max(self.body.len().min(KEPT_BODY));
         self.body.drain(..parsed);
-        if self.body.len() <= KEPT_BODY && self.receiving.is_some() {
-            self.receiving = None;
+        if self.body.len() <= KEPT_BODY && self.permit.is_some() {
+            self.permit = None;
             self.body.shrink_to(KEPT_BODY);
         }
         // An incomplete element is parsed again from its start, so a long one must grow in large steps.
@@ -352,44 +342,30 @@ impl HttpClient {
         let Some(response) = &mut self.response else { return Ok(()) };
         let OpenResponse { connection, body, arrived, room, max_body, url, .. } = response;
         let enough = if response.status == StatusCode::OK { enough } else { usize::MAX };
+        let longest = if enough == usize::MAX { *max_body } else { MAX_PART };
         while self.body.len() < enough {
             if arrived.is_empty() {
-                let frame = run(&mut connection.io, body.frame());
-                let frame = match &self.receiving {
-                    None => frame.await,
-                    Some(receiving) => tokio::select! {
-                        frame = frame => frame,
-                        () = receiving.cut() => return Err(SourceError::Slow { target: url.clone() }),
-                    },
-                };
-                let Some(frame) = frame else { return self.complete().await };
+                let Some(frame) = run(&mut connection.io, body.frame()).await else { return self.complete().await };
                 let frame =
                     frame.map_err(|error| SourceError::Io { target: url.clone(), cause: root_cause(&error) })?;
                 *arrived = frame.into_data().unwrap_or_default();
             }
-            let data = arrived.split_to(arrived.len().min(enough - self.body.len()));
-            if self.receiving.is_none() && self.body.len() + data.len() > KEPT_BODY {
-                // Takes the bytes for all that may follow at once. If two responses each held some bytes and waited for
-                // more, both would wait forever.
-                let announced =
-                    body.size_hint().exact().map_or(*room, |rest| data.len() + arrived.len() + rest as usize);
-                let follows = announced.min(*room);
-                let receiving = self.budget.receive(&self.peer, self.body.len() + follows).await;
-                self.body.reserve_exact(receiving.bytes().saturating_sub(self.body.len()));
-                self.receiving = Some(receiving);
+            let more = arrived.len().min(enough - self.body.len());
+            if self.permit.is_none() && self.body.len() + more > KEPT_BODY {
+                self.permit = Some(LONG_RESPONSES.take().await);
+                // All that may follow. Otherwise the vector doubles its capacity, above the limit.
+                let announced = body.size_hint().exact().map_or(longest, |rest| arrived.len() + rest as usize);
+                self.body.reserve_exact(announced.min(longest - self.body.len()));
             }
-            if self.receiving.is_none() && self.body.len() + data.len() > KEPT_BODY / 2 {
+            if self.permit.is_none() && self.body.len() + more > KEPT_BODY / 2 {
                 self.body.reserve_exact(KEPT_BODY - self.body.len());
             }
-            let in_place = self.receiving.as_ref().map_or(KEPT_BODY, Receiving::bytes) - self.body.len();
-            let left = in_place.min(*room);
-            self.body.extend_from_slice(&data[..data.len().min(left)]);
-            *room -= data.len().min(left);
-            if let Some(receiving) = &self.receiving {
-                receiving.arrived(self.body.len());
-            }
-            if data.len() > left {
-                let limit = if *room == 0 { *max_body } else { self.body.len() };
+            let data = arrived.split_to(more);
+            let left = (*room).min(longest - self.body.len());
+            self.body.extend_from_slice(&data[..more.min(left)]);
+            *room -= more.min(left);
+            if more > left {
+                let limit = if *room == 0 { *max_body } else { longest };
                 return Err(SourceError::TooLarge { target: url.clone(), limit });
             }
         }
@@ -402,11 +378,6 @@ impl HttpClient {
             return Ok(());
         };
         self.unanswered = false;
-        self.held = self.receiving.take().map(Receiving::complete);
-        if let Some(held) = &mut self.held {
-            self.body.shrink_to_fit();
-            held.shrink_to(self.body.capacity());
-        }
         if connection.is_ready().await {
             self.connection = Some(connection);
         }
@@ -445,7 +416,7 @@ impl HttpClient {
         if self.body.capacity() > 2 * self.usual_body {
             self.body.shrink_to(self.usual_body);
         }
-        (self.response, self.receiving, self.held) = (None, None, None);
+        (self.response, self.permit) = (None, None);
     }
 
     /// Closes the connection, so that the next request opens a new one.

@@ -1,11 +1,13 @@
 //! Facts that a server reports about itself. Facts that do not change while the server runs, such as its version, are
 //! read once for each start of the server.
 
+use std::pin::pin;
 use std::time::{Duration, Instant};
 
 use super::http_client::HttpClient;
 use super::{Batch, SourceError};
 use trtllm_records::EngineAbout;
+use trtllm_service::permits::timeout;
 
 /// Time until the next attempt if the server does not answer, lacks the endpoint or fails on it (upstream issue 9678).
 pub(super) const RETRY: Duration = Duration::from_secs(15);
@@ -69,7 +71,7 @@ pub(super) async fn read_fact<T>(
     path: &str,
     parse: impl FnOnce(Result<&[u8], SourceError>) -> Option<T>,
 ) -> Option<T> {
-    let answer = tokio::time::timeout(TIMEOUT, client.read_at_most(MAX_FACTS, path)).await.ok()?;
+    let answer = timeout(TIMEOUT, pin!(client.read_at_most(MAX_FACTS, path))).await.ok()?;
     let fact = parse(answer);
     client.release();
     fact

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeSet;
 use std::hash::Hash;
+use std::pin::pin;
 use std::time::{Duration, Instant};
 
 use tokio::task::JoinSet;
@@ -14,6 +15,7 @@ use super::prometheus_text::{MAX_PAGE, NotAPage, family_names, parse_server_metr
 use super::server::TargetServer;
 use trtllm_records::ServerMetrics;
 use trtllm_records::server_metrics::ServerCounter;
+use trtllm_service::permits::timeout;
 
 /// Time from the start of one reading to the next.
 const INTERVAL: Duration = Duration::from_secs(5);
@@ -140,7 +142,7 @@ impl ReadPage for HttpClient {
     /// Each reading opens a new connection.
     async fn read_page(&mut self, _: bool) -> Result<ServerPage, Unread> {
         self.disconnect();
-        let page = match tokio::time::timeout(TIMEOUT, self.read(PATH)).await {
+        let page = match timeout(TIMEOUT, pin!(self.read(PATH))).await {
             Ok(Ok(body)) => match parse_server_metrics(body) {
                 Ok(metrics) => Ok(ServerPage { metrics, families: family_names(body) }),
                 Err(NotAPage) => Err(Unread::NotAPage),

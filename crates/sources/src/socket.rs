@@ -9,14 +9,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit, mpsc};
 
 use super::keys::LineParser;
 use super::trtllm_json::PublisherLine;
 use super::{Batch, OpenError, Presence};
 use trtllm_records::Message;
 use trtllm_records::{EngineSettings, RejectReason};
-use trtllm_service::budget::Held;
 use trtllm_service::unix_socket::{self, Activated};
 
 pub use listener::{IngestListener, Naming};
@@ -27,6 +26,10 @@ use listener::OneEngine;
 
 /// Limit of the process ids that are kept for one engine. No engine has so many.
 const MAX_PROCESSES: usize = 64;
+/// Bytes of queued lines that each engine may have, whatever the others have.
+const OWN_ROOM: usize = 64 << 10;
+/// Bytes of queued lines that all engines together may have beyond these.
+static ROOM: Semaphore = Semaphore::const_new(4 << 20);
 
 /// The lines of one engine, until its next poll.
 #[derive(Debug)]
@@ -77,14 +80,14 @@ impl Ingest {
             && let Ok(queued) = self.queue.try_recv()
         {
             self.received = true;
-            match queued {
-                Queued::Hello { process, settings, .. } => {
+            match queued.line {
+                QueuedLine::Hello { process, settings } => {
                     // The publisher may be another engine with other keys.
                     self.lines = LineParser::default();
                     process.into_iter().for_each(|process| batch.push(Message::Process(process)));
                     batch.update_settings(settings);
                 }
-                Queued::Line { text, .. } => match text.and_then(|line| self.lines.parse(&line, &mut batch.keys)) {
+                QueuedLine::Line(text) => match text.and_then(|line| self.lines.parse(&line, &mut batch.keys)) {
                     Ok(PublisherLine::Message(item)) => batch.push(item),
                     // Only the first line of a connection may be a hello, and the listener has read that line.
                     Ok(PublisherLine::Hello(_)) => batch.reject(RejectReason::NotARecord),
@@ -108,22 +111,35 @@ impl Ingest {
     }
 }
 
-/// A line in the queue. Its bytes go back to the budget when the poll drops it.
+/// A line in the queue.
 #[derive(Debug)]
-enum Queued {
+struct Queued {
+    line: QueuedLine,
+    /// Given back when the poll drops the line.
+    _room: Room,
+}
+
+/// A permit for each byte of a queued line.
+#[derive(Debug)]
+enum Room {
+    OfEngine(#[expect(dead_code, reason = "dropped with the room")] OwnedSemaphorePermit),
+    OfAll(#[expect(dead_code, reason = "dropped with the room")] SemaphorePermit<'static>),
+}
+
+#[derive(Debug)]
+enum QueuedLine {
     /// A publisher has connected. Its first line was a hello.
-    Hello { process: Option<u64>, settings: EngineSettings, _held: Held },
-    Line {
-        /// The text without its line feed, or why it could not be read.
-        text: Result<Vec<u8>, RejectReason>,
-        _held: Option<Held>,
-    },
+    Hello { process: Option<u64>, settings: EngineSettings },
+    /// The text without its line feed, or why it could not be read.
+    Line(Result<Vec<u8>, RejectReason>),
 }
 
 /// The sending end of an engine's queue, which the connections of the engine share.
 #[derive(Debug)]
 struct Inbox {
     lines: mpsc::UnboundedSender<Queued>,
+    /// A permit for each byte of [`OWN_ROOM`] that is free.
+    room: Arc<Semaphore>,
     publishers: Mutex<EnginePublishers>,
 }
 
@@ -138,7 +154,8 @@ struct EnginePublishers {
 impl Inbox {
     fn new() -> (Arc<Self>, mpsc::UnboundedReceiver<Queued>) {
         let (lines, queue) = mpsc::unbounded_channel();
-        (Arc::new(Self { lines, publishers: Mutex::default() }), queue)
+        let room = Arc::new(Semaphore::new(OWN_ROOM));
+        (Arc::new(Self { lines, room, publishers: Mutex::default() }), queue)
     }
 
     /// Number of open connections that publish for the engine.
@@ -174,9 +191,26 @@ impl Inbox {
         self.publishers.lock().processes.iter().copied().collect::<Option<_>>().unwrap_or_default()
     }
 
-    /// Returns false if the engine is gone.
-    fn push(&self, queued: Queued) -> bool {
-        self.lines.send(queued).is_ok()
+    /// Queues a line of this many bytes, once there is room. Returns false if the engine is gone.
+    async fn push(&self, line: QueuedLine, bytes: usize) -> bool {
+        let room = self.room(size_of::<Queued>() + bytes).await;
+        self.lines.send(Queued { line, _room: room }).is_ok()
+    }
+
+    /// The room of the engine first, so that no engine waits for another one, unless its line is too long for its own room.
+    async fn room(&self, bytes: usize) -> Room {
+        let permits = u32::try_from(bytes).unwrap_or(u32::MAX);
+        let own = Arc::clone(&self.room);
+        if let Ok(room) = Arc::clone(&own).try_acquire_many_owned(permits) {
+            return Room::OfEngine(room);
+        }
+        if let Ok(room) = ROOM.try_acquire_many(permits) {
+            return Room::OfAll(room);
+        }
+        match bytes <= OWN_ROOM {
+            true => Room::OfEngine(own.acquire_many_owned(permits).await.expect("the semaphore is never closed")),
+            false => Room::OfAll(ROOM.acquire_many(permits).await.expect("the semaphore is never closed")),
+        }
     }
 }
 

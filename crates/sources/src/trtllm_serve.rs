@@ -2,6 +2,7 @@
 //! exporter must be the only reader: two readers would get half of them each. A read of `/version`, `/server_info` or
 //! `/prometheus/metrics` drains nothing.
 
+use std::pin::pin;
 use std::time::{Duration, Instant};
 
 use super::http_client::HttpClient;
@@ -18,6 +19,7 @@ use trtllm_records::Message;
 use trtllm_records::iteration::Backend;
 use trtllm_records::server_metrics::SEVERAL_FRONTENDS;
 use trtllm_records::{EngineAbout, StartupTimes};
+use trtllm_service::permits::Deadline;
 
 const RECORDS_PATH: &str = "/metrics";
 const ENTRIES_PATH: &str = "/perf_metrics";
@@ -94,6 +96,8 @@ enum Entries {
 #[derive(Debug)]
 struct EntriesEndpoint {
     due: Instant,
+    /// Of the reading that has begun.
+    deadline: Deadline,
     keys: KeyWatch,
     /// The server does not have this endpoint.
     missing: bool,
@@ -103,7 +107,8 @@ struct EntriesEndpoint {
 
 impl EntriesEndpoint {
     fn new() -> Self {
-        Self { due: Instant::now(), keys: KeyWatch::default(), missing: false, refusal: None }
+        let deadline = Deadline::after(ENTRIES_TIMEOUT);
+        Self { due: Instant::now(), deadline, keys: KeyWatch::default(), missing: false, refusal: None }
     }
 }
 
@@ -262,12 +267,15 @@ impl TrtllmServe {
         let asked = match self.unparsed {
             Some(unparsed) => unparsed.asked,
             None if Instant::now() < endpoint.due => return true,
-            None => Instant::now(),
+            None => {
+                endpoint.deadline = Deadline::after(ENTRIES_TIMEOUT);
+                Instant::now()
+            }
         };
         let before = batch.messages.len();
         let entries = StatisticsArray::PerfMetrics;
         let part = read_part(&mut self.client, &mut self.unparsed, ENTRIES_PATH, entries, &mut endpoint.keys, batch);
-        let part = tokio::time::timeout_at((asked + ENTRIES_TIMEOUT).into(), part).await;
+        let part = endpoint.deadline.run(pin!(part)).await;
         let error = if let Ok(Err(error)) = &part { Some(error) } else { None };
         endpoint.missing = error.is_some_and(SourceError::is_missing);
         endpoint.refusal =

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::path::Path;
+use std::pin::pin;
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -10,7 +11,7 @@ use http::{HeaderValue, Uri};
 
 use crate::cli::ClientOptions;
 use crate::config::ConfigError;
-use trtllm_service::budget::{Budget, REST};
+use trtllm_service::permits;
 use trtllm_service::small_file;
 use trtllm_sources::http_client::HttpClient;
 use trtllm_sources::prometheus_text::MAX_PAGE;
@@ -18,8 +19,6 @@ use trtllm_sources::server::{Access, TargetServer, check_no_zone, check_token, p
 use trtllm_sources::{OpenError, SourceError};
 
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// The budget for pages of exporters. The page of 64 engines has 7 MiB.
-static PAGES: Budget = Budget::new(8 << 20, &REST);
 
 /// An exporter to read.
 #[derive(Clone)]
@@ -34,8 +33,7 @@ pub(crate) struct Target {
 impl Target {
     /// A client that returns the exporter's texts unchanged.
     pub(crate) fn client(&self) -> Client {
-        let http = HttpClient::new(self.server.clone()).with_budget(&PAGES);
-        Client { http, for_terminal: false }
+        Client { http: HttpClient::new(self.server.clone()), for_terminal: false }
     }
 
     /// A client that removes control characters, which a terminal would execute.
@@ -155,7 +153,7 @@ impl Client {
 
     /// The body of an answer with status 200.
     pub(crate) async fn get(&mut self, path: &str) -> Result<Vec<u8>, Failure> {
-        let read = tokio::time::timeout(TIMEOUT, self.http.read(path)).await;
+        let read = permits::timeout(TIMEOUT, pin!(self.http.read(path))).await;
         let answer = read.unwrap_or_else(|_| Err(SourceError::Timeout { target: String::new(), after: TIMEOUT }));
         let copied = answer.map(<[u8]>::to_vec);
         // The long bodies of all clients share one memory budget. A client that keeps its buffer would make the others wait.

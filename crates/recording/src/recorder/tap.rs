@@ -1,10 +1,10 @@
 //! The side of the recorder that belongs to an engine's intake. It moves lines into the queue and never waits.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use trtllm_records::{EngineAbout, Message, PollFailure, RecorderCounts};
-use trtllm_service::budget::Peer;
 
 use crate::gpu::GpuReading;
 use crate::{Entry, Line, RecordedMoment, Settled};
@@ -27,7 +27,7 @@ pub struct EngineRecorder {
     engine: u64,
     queue: Queue,
     /// Counts the memory that this engine's lines take in the queue.
-    peer: Arc<Peer>,
+    waiting: Arc<AtomicUsize>,
     counts: RecorderCounts,
     lines: Vec<Line>,
     /// Polls without messages since the last message.
@@ -47,7 +47,7 @@ impl EngineRecorder {
         Self {
             engine,
             queue,
-            peer: Arc::default(),
+            waiting: Arc::default(),
             counts,
             lines: Vec::new(),
             empty: 0,
@@ -112,7 +112,7 @@ impl EngineRecorder {
         let mut lines = std::mem::take(&mut self.lines);
         let Some(Line { at, .. }) = lines.first() else { return };
         let weight = lines.iter().map(Line::weight).sum();
-        if let Some(held) = self.queue.reserve(&self.peer, weight) {
+        if let Some(held) = self.queue.reserve(&self.waiting, weight) {
             if self.dropped > 0 {
                 let entry = Entry::Dropped(std::mem::take(&mut self.dropped));
                 lines.insert(0, Line { at: *at, entry });

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::path::Path;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -13,26 +13,24 @@ use tokio::task::JoinSet;
 
 use super::names::{Registration, Socket, cut};
 use super::publishers::{PublisherEntry, Publishers, SocketPublishers};
-use super::{Inbox, Queued};
+use super::{Inbox, QueuedLine};
 use crate::OpenError;
 use crate::trtllm_json::{Hello, parse_hello};
 use trtllm_records::RejectReason;
-use trtllm_service::budget::{Budget, Peer, REST, Receiving};
+use trtllm_service::permits::{self, Permit, Permits};
 use trtllm_service::supervise::{self, Task};
 use trtllm_service::unix_socket::{self, Activated, SocketFile};
 
 /// Longest line, in bytes.
 const MAX_LINE: usize = 1 << 20;
-/// Bytes of the lines of all sockets that wait to be parsed, and of long lines that are being read. Lines wait as text,
-/// because an element of two bytes takes hundreds of bytes once it is parsed.
-static LINES: Budget = Budget::new(2 << 20, &REST);
-/// Each connection may read this many bytes of a line without the budget. For a longer line, it takes [`MAX_LINE`] bytes of
-/// the budget.
+/// Each connection may read this many bytes of a line without a permit.
 const SHORT_LINE: usize = 24 << 10;
-/// Bytes that a queued line needs besides its text.
-const QUEUED: usize = size_of::<Queued>();
-/// Longest time from the first byte of a line to its end. Shorter for a long line while other publishers need the budget.
+/// Permits for longer lines, while they are read and until they are queued.
+static LONG_LINES: Permits = Permits::new(2);
+/// Longest time from the first byte of a line to its end.
 const LINE_TIMEOUT: Duration = Duration::from_secs(30);
+/// The same for the rest of a long line, if others wait for its permit.
+const LONG_LINE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Whose statistics the publishers of a socket send.
 #[derive(Debug)]
@@ -105,7 +103,7 @@ async fn accept(listener: &UnixListener, publishers: &Arc<SocketPublishers>, nam
         let (publishers, naming) = (Arc::clone(publishers), Arc::clone(naming));
         // In a task of its own: while this publisher waits for a place, others may get one.
         connections.spawn(async move {
-            let Some(place) = publishers.admit(uid, process).await else { return };
+            let Some(place) = publishers.admit(uid).await else { return };
             drop(waits);
             if let Err(error) = receive(stream, process, &place, &naming).await {
                 tracing::debug!(%error, "reading from a publisher failed");
@@ -129,45 +127,33 @@ async fn receive(stream: UnixStream, process: Option<u32>, place: &PublisherEntr
     while let Some(bytes) = place.unless_evicted(reader.fill_buf()).await
         && !bytes?.is_empty()
     {
-        let mut line = Vec::new();
-        let reading = tokio::time::timeout(LINE_TIMEOUT, read_line(&mut reader, &mut line, &place.peer));
-        let Some(Ok(Ok((fits, long)))) = place.unless_evicted(reading).await else {
-            // The line took too long, the connection broke, or the line was cut to make room.
-            let text = Err(RejectReason::Truncated);
-            connection.deliver(None, Queued::Line { text, _held: None }).await;
+        let reading = pin!(read_line(&mut reader));
+        let reading = permits::timeout(LINE_TIMEOUT, reading);
+        let Some(Ok(Ok((line, long)))) = place.unless_evicted(reading).await else {
+            // The line took too long, the connection broke, or the publisher must make room.
+            connection.deliver(None, QueuedLine::Line(Err(RejectReason::Truncated)), 0).await;
             break;
         };
         // An empty line has no data, so it does not count as activity.
-        if fits && line.iter().all(u8::is_ascii_whitespace) {
+        if line.as_ref().is_some_and(|line| line.iter().all(u8::is_ascii_whitespace)) {
             continue;
         }
         place.line_received();
-        line.shrink_to_fit();
-        let held = match long.map(Receiving::complete) {
-            Some(mut held) => {
-                held.shrink_to(QUEUED + line.len());
-                held
-            }
-            None => match place.unless_evicted(LINES.take(&place.peer, QUEUED + line.len())).await {
-                Some(held) => held,
-                None => break,
-            },
-        };
-        let mut hello = if std::mem::take(&mut first) && fits { read_hello(&line, naming) } else { None };
+        let bytes = line.as_ref().map_or(0, Vec::len);
+        let is_first = std::mem::take(&mut first);
+        let mut hello = line.as_ref().filter(|_| is_first).and_then(|line| read_hello(line, naming));
         let queued = match &mut hello {
             Some(hello) => {
                 place.publisher.hello_received();
-                let settings = std::mem::take(&mut hello.config);
-                Queued::Hello { process: hello.pid, settings, _held: held }
+                QueuedLine::Hello { process: hello.pid, settings: std::mem::take(&mut hello.config) }
             }
-            None => {
-                let text = if fits { Ok(line) } else { Err(RejectReason::TooLong) };
-                Queued::Line { text, _held: Some(held) }
-            }
+            None => QueuedLine::Line(line.ok_or(RejectReason::TooLong)),
         };
-        if !connection.deliver(hello.as_ref(), queued).await {
+        if !connection.deliver(hello.as_ref(), queued, bytes).await {
             break;
         }
+        // A long line is now queued, so another one may be read.
+        drop(long);
     }
     Ok(())
 }
@@ -187,8 +173,8 @@ impl PublisherConnection<'_> {
         self.registration = Some(registration);
     }
 
-    /// Puts a line into the queue. Returns false if the publisher is refused or its engine is gone.
-    async fn deliver(&mut self, hello: Option<&Hello>, queued: Queued) -> bool {
+    /// Puts a line of this many bytes into the queue. Returns false if the publisher is refused or its engine is gone.
+    async fn deliver(&mut self, hello: Option<&Hello>, line: QueuedLine, bytes: usize) -> bool {
         if let (None, Naming::ByPublishers(socket)) = (&self.registration, self.naming) {
             match self.place.unless_evicted(socket.claim(hello)).await {
                 Some(Ok(registration)) => self.register(registration),
@@ -199,7 +185,8 @@ impl PublisherConnection<'_> {
             let [model, version] = [model, version].map(|name| name.as_deref().map(cut));
             self.place.log_hello(model.as_deref(), version.as_deref(), *pid);
         }
-        self.registration.as_ref().is_some_and(|registration| registration.inbox.push(queued))
+        let Some(registration) = &self.registration else { return false };
+        self.place.unless_evicted(registration.inbox.push(line, bytes)).await == Some(true)
     }
 }
 
@@ -213,48 +200,47 @@ fn read_hello(line: &[u8], naming: &Naming) -> Option<Hello> {
     }
 }
 
-/// Reads a line without its line feed. The last line of a stream needs no line feed. Returns whether the line is within
-/// the limit, and the bytes of the budget that a long line holds. A line above the limit is skipped to its end.
-async fn read_line(
-    reader: &mut BufReader<WholeReads>,
-    line: &mut Vec<u8>,
-    peer: &Arc<Peer>,
-) -> io::Result<(bool, Option<Receiving>)> {
-    let (mut fits, mut long, mut arrived) = (true, None::<Receiving>, 0);
-    loop {
-        let before = line.len();
-        // The limit does not include the line feed.
-        let limit = (if long.is_some() { MAX_LINE - before } else { SHORT_LINE }).min(SHORT_LINE);
-        if long.is_some() {
-            // Otherwise the vector doubles its capacity.
-            line.reserve_exact(limit + 1);
-        }
-        let mut part = (&mut *reader).take(limit as u64 + 1);
-        let reading = part.read_until(b'\n', line);
-        let read = match &long {
-            None => reading.await?,
-            Some(long) => tokio::select! {
-                read = reading => read?,
-                () = long.cut() => return Err(io::ErrorKind::TimedOut.into()),
-            },
-        };
-        arrived += read;
-        if line.pop_if(|last| *last == b'\n').is_some() || read <= limit {
-            return Ok((fits, long));
-        }
-        match &long {
-            None => {
-                // The vector may have doubled its capacity, and this line may wait here for long.
-                line.shrink_to_fit();
-                long = Some(LINES.receive(peer, MAX_LINE).await);
-            }
-            Some(long) => long.arrived(arrived),
-        }
-        if line.len() > MAX_LINE {
+/// Reads a line without its line feed. The last line of a stream needs no line feed. Returns the line, unless it is above the
+/// limit and was skipped to its end, and the permit of a long line.
+async fn read_line(reader: &mut BufReader<WholeReads>) -> io::Result<(Option<Vec<u8>>, Option<Permit>)> {
+    let mut line = Vec::new();
+    let is_short = read_part(reader, &mut line, SHORT_LINE).await?;
+    // The vector may have doubled its capacity, and this line may wait for long.
+    line.shrink_to_fit();
+    if is_short {
+        return Ok((Some(line), None));
+    }
+    let permit = LONG_LINES.take().await;
+    // Otherwise the vector doubles its capacity.
+    line.reserve_exact(MAX_LINE + 1 - line.len());
+    let rest = async {
+        let mut fits = true;
+        while !read_part(reader, &mut line, MAX_LINE).await? {
             fits = false;
             line.clear();
         }
+        line.shrink_to_fit();
+        Ok((fits.then_some(line), Some(permit)))
+    };
+    let too_long = async {
+        loop {
+            tokio::time::sleep(LONG_LINE_TIMEOUT).await;
+            if LONG_LINES.is_awaited() {
+                return;
+            }
+        }
+    };
+    tokio::select! {
+        read = rest => read,
+        () = too_long => Err(io::ErrorKind::TimedOut.into()),
     }
+}
+
+/// Reads more of a line. Returns false if it is now longer than `limit`, which does not include the line feed.
+async fn read_part(reader: &mut BufReader<WholeReads>, line: &mut Vec<u8>, limit: usize) -> io::Result<bool> {
+    let room = limit - line.len().min(limit);
+    let read = reader.take(room as u64 + 1).read_until(b'\n', line).await?;
+    Ok(line.pop_if(|last| *last == b'\n').is_some() || read <= room)
 }
 
 /// Reads until the socket has no more data. After a short read, tokio assumes that the socket is empty and waits for new
@@ -315,11 +301,10 @@ mod tests {
         receiving.set_nonblocking(true).unwrap();
         let mut reader = BufReader::new(WholeReads(UnixStream::from_std(receiving).unwrap()));
         for number in 0..50 {
-            let (mut line, peer) = (Vec::new(), Arc::default());
-            let reading = read_line(&mut reader, &mut line, &peer);
+            let reading = read_line(&mut reader);
             let read = tokio::time::timeout(Duration::from_secs(60), reading).await;
-            assert!(read.is_ok_and(|read| read.is_ok()), "line {number} is not read");
-            assert_eq!(line, b"{\"iter\":1}");
+            let Ok(Ok((line, _))) = read else { panic!("line {number} is not read") };
+            assert_eq!(line.as_deref(), Some(&b"{\"iter\":1}"[..]));
         }
     }
 }

@@ -1,7 +1,6 @@
 //! The publishers of all ingest sockets: which ones may connect, and which one is dropped when all places are in use.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -9,7 +8,6 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
 use trtllm_records::{PublisherRefusal, RefusedPublishers};
-use trtllm_service::budget::Peer;
 use trtllm_service::log::LogLimit;
 
 use super::names::Refused;
@@ -52,16 +50,15 @@ pub struct Publishers {
 #[derive(Debug)]
 pub(super) struct SocketPublishers {
     all: Arc<Publishers>,
-    /// For budgets, all publishers of the socket are one group, and the connections of one process are one peer.
-    group: Arc<Peer>,
-    peers: Mutex<HashMap<Option<u32>, Weak<Peer>>>,
+    /// Stands for the socket.
+    group: Arc<()>,
 }
 
 /// One connected publisher.
 #[derive(Debug)]
 pub(super) struct Publisher {
     /// Stands for its socket.
-    group: Arc<Peer>,
+    group: Arc<()>,
     activity: Mutex<Activity>,
     evicted: Notify,
 }
@@ -85,7 +82,6 @@ impl Activity {
 #[derive(Debug)]
 pub(super) struct PublisherEntry {
     pub(super) publisher: Arc<Publisher>,
-    pub(super) peer: Arc<Peer>,
     table: Arc<Publishers>,
 }
 
@@ -105,7 +101,7 @@ impl Publishers {
 
     /// The publishers of a new socket.
     pub(super) fn of_socket(self: &Arc<Self>) -> Arc<SocketPublishers> {
-        Arc::new(SocketPublishers { all: Arc::clone(self), group: Arc::default(), peers: Mutex::default() })
+        Arc::new(SocketPublishers { all: Arc::clone(self), group: Arc::default() })
     }
 
     /// Counts a refusal. Returns the number of log lines that were left out, if this one may be logged.
@@ -122,7 +118,7 @@ impl SocketPublishers {
     }
 
     /// A place for a new publisher, after a short wait if none is free. `None` if the publisher is refused.
-    pub(super) async fn admit(self: &Arc<Self>, uid: Option<u32>, process: Option<u32>) -> Option<PublisherEntry> {
+    pub(super) async fn admit(self: &Arc<Self>, uid: Option<u32>) -> Option<PublisherEntry> {
         let uids = &self.all.admission.uids;
         if !uids.is_empty() && !uid.is_some_and(|uid| uids.contains(&uid)) {
             if let Some(left_out) = self.all.refuse(PublisherRefusal::Uid) {
@@ -134,7 +130,7 @@ impl SocketPublishers {
         tokio::pin!(patience);
         loop {
             let left = self.all.left.notified();
-            if let Some(place) = self.try_admit(process) {
+            if let Some(place) = self.try_admit() {
                 return Some(place);
             }
             tokio::select! {
@@ -143,7 +139,7 @@ impl SocketPublishers {
                 () = &mut patience => break,
             }
         }
-        let place = self.try_admit(process);
+        let place = self.try_admit();
         if place.is_none()
             && let Some(left_out) = self.all.refuse(PublisherRefusal::Full)
         {
@@ -157,7 +153,7 @@ impl SocketPublishers {
         place
     }
 
-    fn try_admit(self: &Arc<Self>, process: Option<u32>) -> Option<PublisherEntry> {
+    fn try_admit(self: &Arc<Self>) -> Option<PublisherEntry> {
         let mut connected = self.all.connected.lock();
         if connected.len() >= self.all.admission.limit {
             let (first, reason) = self.first_to_leave(&connected)?;
@@ -175,7 +171,7 @@ impl SocketPublishers {
         let activity = Mutex::new(Activity { has_said_hello: false, last_line: Instant::now(), has_sent: false });
         let publisher = Arc::new(Publisher { group: Arc::clone(&self.group), activity, evicted: Notify::new() });
         connected.push(Arc::clone(&publisher));
-        Some(PublisherEntry { publisher, peer: self.peer(process), table: Arc::clone(&self.all) })
+        Some(PublisherEntry { publisher, table: Arc::clone(&self.all) })
     }
 
     /// The publisher that makes room for one of this socket: a silent one, or one of a socket that has more publishers than this
@@ -186,23 +182,11 @@ impl SocketPublishers {
         if let Some((silent, _)) = silent {
             return Some((silent, PublisherRefusal::Silent));
         }
-        let size = |group: &Arc<Peer>| connected.iter().filter(|other| Arc::ptr_eq(&other.group, group)).count();
+        let size = |group: &Arc<()>| connected.iter().filter(|other| Arc::ptr_eq(&other.group, group)).count();
         let fullest = connected.iter().map(|publisher| &publisher.group).max_by_key(|group| size(group))?;
         let of_fullest = activities().filter(|(index, _)| Arc::ptr_eq(&connected[*index].group, fullest));
         let (first, _) = of_fullest.min_by_key(|(_, activity)| *activity)?;
         (size(fullest) > size(&self.group) + 1).then_some((first, PublisherRefusal::Full))
-    }
-
-    /// The peer of a process, shared by its connections.
-    fn peer(&self, process: Option<u32>) -> Arc<Peer> {
-        let mut peers = self.peers.lock();
-        if let Some(peer) = peers.get(&process).and_then(Weak::upgrade) {
-            return peer;
-        }
-        peers.retain(|_, peer| peer.strong_count() > 0);
-        let peer = Peer::of(&self.group);
-        peers.insert(process, Arc::downgrade(&peer));
-        peer
     }
 }
 
@@ -277,7 +261,7 @@ mod tests {
         let publishers = publishers(4, &[]);
         let mut places = Vec::new();
         for _ in 0..4 {
-            places.push(publishers.admit(None, None).await.unwrap());
+            places.push(publishers.admit(None).await.unwrap());
             tokio::time::advance(Duration::from_secs(10)).await;
         }
         // The first one has a name, the second has just sent a line.
@@ -286,7 +270,7 @@ mod tests {
         tokio::time::advance(Duration::from_secs(1)).await;
         let mut evicted = Vec::new();
         for _ in 0..4 {
-            places.push(publishers.admit(None, None).await.unwrap());
+            places.push(publishers.admit(None).await.unwrap());
             for (index, place) in places.iter().enumerate() {
                 if !evicted.contains(&index) && is_evicted(place).await {
                     evicted.push(index);
@@ -304,13 +288,13 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn publishers_that_send_lines_keep_their_places() {
         let publishers = publishers(2, &[]);
-        let places = [publishers.admit(None, None).await.unwrap(), publishers.admit(None, None).await.unwrap()];
+        let places = [publishers.admit(None).await.unwrap(), publishers.admit(None).await.unwrap()];
         tokio::time::advance(2 * SILENT).await;
         places.iter().for_each(PublisherEntry::line_received);
-        assert!(publishers.admit(None, None).await.is_none());
+        assert!(publishers.admit(None).await.is_none());
         assert_eq!(refused(&publishers, PublisherRefusal::Full), 1);
         // A place that becomes free while a new publisher waits is taken.
-        let waiting = tokio::spawn(async move { publishers.admit(None, None).await.is_some() });
+        let waiting = tokio::spawn(async move { publishers.admit(None).await.is_some() });
         tokio::task::yield_now().await;
         drop(places);
         assert!(waiting.await.unwrap());
@@ -322,17 +306,17 @@ mod tests {
         let few = many.all.of_socket();
         let mut places = Vec::new();
         for _ in 0..6 {
-            places.push(many.admit(None, None).await.unwrap());
+            places.push(many.admit(None).await.unwrap());
             tokio::time::advance(Duration::from_millis(1)).await;
         }
         places.iter().for_each(PublisherEntry::line_received);
         let mut of_few = Vec::new();
         for _ in 0..3 {
-            of_few.push(few.admit(None, None).await.unwrap());
+            of_few.push(few.admit(None).await.unwrap());
             of_few.iter().for_each(PublisherEntry::line_received);
         }
-        assert!(few.admit(None, None).await.is_none(), "both sockets have as many");
-        assert!(many.admit(None, None).await.is_none(), "both sockets have as many");
+        assert!(few.admit(None).await.is_none(), "both sockets have as many");
+        assert!(many.admit(None).await.is_none(), "both sockets have as many");
         let mut left = 0;
         for place in &places {
             left += usize::from(!is_evicted(place).await);
@@ -344,7 +328,7 @@ mod tests {
     async fn only_listed_users_may_publish_and_nobody_is_listed_by_default() {
         let publishers = publishers(2, &[1000]);
         for (uid, admitted) in [(Some(1000), true), (Some(0), false), (Some(1001), false), (None, false)] {
-            assert_eq!(publishers.admit(uid, None).await.is_some(), admitted, "{uid:?}");
+            assert_eq!(publishers.admit(uid).await.is_some(), admitted, "{uid:?}");
         }
         assert_eq!(refused(&publishers, PublisherRefusal::Uid), 3);
     }
