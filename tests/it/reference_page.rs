@@ -34,7 +34,7 @@ fn catalog() -> String {
 fn the_reference_page_is_the_golden_output_of_the_catalog_command() {
     let printed = catalog();
     same_as_golden("docs/METRICS.md", &printed);
-    for metric in CATALOG {
+    for metric in CATALOG.iter() {
         assert!(printed.contains(&format!("| `{}` |", metric.name)), "{} is not in it", metric.name);
     }
     let readme = std::fs::read_to_string(support::root().join("README.md")).unwrap();

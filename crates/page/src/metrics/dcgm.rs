@@ -5,8 +5,10 @@ use std::sync::Arc;
 
 use trtllm_records::gpu::{GpuInventory, GpuSnapshot, GpuState, MigInstance};
 
-use super::catalog::table::{DcgmReadings, VALUES_OF_DCGM};
+use super::catalog::table::{DCGM, DcgmReadings};
 use super::page::{Labels, Page};
+use super::series_labels::SeriesLabels;
+use super::writer::EngineWriter;
 
 /// Every sample of a GPU has all labels, because AIPerf takes a GPU's name from the first sample.
 pub(super) fn dcgm_page(inventory: &GpuInventory, host: &str, page: &mut Page) {
@@ -22,21 +24,14 @@ pub(super) fn dcgm_page(inventory: &GpuInventory, host: &str, page: &mut Page) {
             memory: is_whole.then_some(&gpu.readings.memory),
             activity: is_whole.then_some(&gpu.readings.activity),
         };
-        push(page, &with_pod(&labels, inventory, &gpu.identity.uuid, ""), &readings);
+        let pod = with_pod(&labels, inventory, &gpu.identity.uuid, "");
+        EngineWriter::new(page, &SeriesLabels::new(pod, &[])).table(DCGM, &readings);
         for instance in instances {
             let labels = Arc::new(instance_labels(&labels, instance));
             let labels = with_pod(&labels, inventory, &gpu.identity.uuid, &instance.uuid);
             let (memory, activity) = (Some(&instance.memory), Some(&instance.activity));
-            push(page, &labels, &DcgmReadings { gpu: None, xid: None, memory, activity });
-        }
-    }
-}
-
-/// Adds a sample for each reading that is present.
-fn push(page: &mut Page, labels: &Arc<Labels>, readings: &DcgmReadings<'_>) {
-    for (family, value) in VALUES_OF_DCGM {
-        if let Some(value) = value(readings) {
-            page.push(*family, labels, value);
+            let readings = DcgmReadings { gpu: None, xid: None, memory, activity };
+            EngineWriter::new(page, &SeriesLabels::new(labels, &[])).table(DCGM, &readings);
         }
     }
 }

@@ -1,30 +1,35 @@
 //! Turns one engine into samples. A stale engine has no load gauges, the load of an idle engine is 0, and a value
 //! that the engine did not send is absent.
 
-use trtllm_engines::{Engine, EngineSlot};
-use trtllm_fold::EngineState;
-use trtllm_fold::request_totals::LatencySource;
+use std::sync::Arc;
+
+use trtllm_engines::EngineSlot;
 use trtllm_records::ErrorKind;
 use trtllm_records::orchestrator::SOURCE as ORCHESTRATOR;
-use trtllm_verdict::blind::Blind;
-use trtllm_verdict::cause::Cause;
 
-use super::catalog::Id;
-use super::catalog::table::{OF_ORCHESTRATORS, VALUES_OF_ALL, VALUES_OF_ENGINES};
+use super::catalog::table::{ALL, ENGINES, ORCHESTRATORS, TRITON, kv_cache_blocks};
+use super::catalog::{Group, Id, Table};
 use super::compat::CompatSets;
 use super::engine_readings::EngineReadings;
 use super::engine_series::EngineSeries;
 use super::page::Page;
+use super::series_labels::SeriesLabels;
 use super::writer::EngineWriter;
 
+/// The families of VisualGen, which tells no more than its requests.
+const OF_VISUAL_GEN: [Id; 6] =
+    [Id::RequestMetrics, Id::QueuedRequests, Id::RequestLatencyInfo, Id::EngineState, Id::EngineInfo, Id::StartupTime];
+
 impl EngineSeries {
-    /// Adds the samples of one engine or orchestrator.
+    /// Adds the samples of one engine or orchestrator. An orchestrator has families of its own for requests, so that a sum
+    /// over engines does not count the same requests again.
     pub(super) fn write(&self, slot: &EngineSlot, compat: CompatSets, page: &mut Page) {
         let engine = &**slot.lock();
         let load = engine.load();
         slot.with_judged(|judged| {
             let readings = EngineReadings {
                 engine,
+                source: self.name.source,
                 totals: engine.totals(),
                 requests: engine.requests(),
                 times: &engine.requests().times,
@@ -36,99 +41,59 @@ impl EngineSeries {
                 judged,
                 headroom: judged.headroom(),
             };
-            let mut writer = EngineWriter { page, labels: &self.labels };
-            VALUES_OF_ALL.iter().for_each(|values| writer.put_all(values, &readings));
-            writer.gpus(&readings);
-            writer.verdict(&readings);
+            let mut writer = EngineWriter::new(page, &self.labels);
+            ALL.iter().for_each(|table| writer.table(table, &readings));
             if self.name.source == ORCHESTRATOR || engine.orchestrator().is_some() {
-                let labels = self.orchestrator.get_or_init(|| self.labels.for_families(OF_ORCHESTRATORS));
-                EngineWriter { page, labels }.orchestrator(&readings);
+                let labels = self
+                    .orchestrator
+                    .get_or_init(|| SeriesLabels::new(Arc::clone(self.labels.base()), &[Table::Orchestrator]));
+                EngineWriter::new(page, labels).table(ORCHESTRATORS, &readings);
                 return;
             }
-            if readings.latest.is_some_and(|latest| latest.is_visual_gen) {
-                writer.requests_in_flight(&readings);
-                writer.state(&readings, self.name.source);
-                return;
+            let is_visual_gen = readings.latest.is_some_and(|latest| latest.is_visual_gen);
+            let is_shown = |id| !is_visual_gen || OF_VISUAL_GEN.contains(&id);
+            ENGINES.iter().for_each(|table| writer.table_if(table, &readings, is_shown));
+            // The other families of this table have the label values of the original metrics specification.
+            let has_spec = |id: Id| compat.spec || id.metric().group != Group::Compat;
+            writer.table_if(TRITON, &readings, |id| is_shown(id) && has_spec(id));
+            if !is_visual_gen {
+                self.write_compat(&readings, compat, page);
             }
-            VALUES_OF_ENGINES.iter().for_each(|values| writer.put_all(values, &readings));
-            writer.load(&readings);
-            writer.limits(&readings);
-            writer.ranks(engine);
-            writer.kv_cache_totals(engine.totals());
-            writer.requests(&readings);
-            writer.state(&readings, self.name.source);
-            writer.config(engine);
-            if let Some(report) = readings.bench {
-                writer.bench_report(report);
-            }
-            self.write_compat(&readings, compat, page);
         });
     }
 
-    /// Adds what the endpoint picker of a Kubernetes gateway reads. An engine that refuses connections leaves the page
-    /// at once. If it stayed until it is stale, the picker would send it requests that fail.
+    /// Adds what the endpoint picker of a Kubernetes gateway reads: five series. They must disappear together: if one
+    /// remained, the picker would treat the pod as fresh and keep using the last values of the others. An engine that
+    /// refuses connections leaves the page at once. If it stayed until it is stale, the picker would send it requests
+    /// that fail. Here, `waiting` is all that wait, also for a seat: the picker asks how long a new request would wait.
     pub(super) fn write_gateway(&self, slot: &EngineSlot, page: &mut Page) {
         let engine = &**slot.lock();
         let refused = engine.source.last_failure.as_ref().is_some_and(|failure| failure.kind == ErrorKind::Connect);
         let Some(latest) = engine.load().filter(|_| !refused) else { return };
-        EngineWriter { page, labels: &self.labels }.gateway(&latest);
+        let (scheduled, waiting) = (latest.scheduled(), latest.all_waiting_rounded());
+        let mut writer = EngineWriter::new(page, &self.labels);
+        writer.of(Id::RequestMetrics).all([None, None, scheduled, None, waiting]);
+        if let Some(kv) = &latest.kv {
+            let [max, _, _, tokens_per_block, _, fraction] = kv_cache_blocks(kv);
+            writer.of(Id::KvCacheBlockMetrics).all([max, None, None, tokens_per_block, None, fraction]);
+        }
+        // The same numbers under trtllm-serve's names. On the full page (`/metrics`) these names have trtllm-serve's
+        // meaning. Here they have the gateway's, so that a picker decides the same under both names.
         let labels = self.trtllm_labels(engine);
-        EngineWriter { page, labels: &labels }.gateway_of_trtllm_serve(&latest);
-    }
-}
-
-impl EngineWriter<'_> {
-    fn gpus(&mut self, engine: &EngineReadings<'_>) {
-        for uuid in engine.gpus.iter().flat_map(|gpus| &gpus.uuids) {
-            self.with(Id::EngineGpuInfo, [("gpu_uuid", uuid.clone())], 1_u64);
-        }
-    }
-
-    /// What limits the engine, with one series per cause, and its output relative to the benchmark.
-    fn verdict(&mut self, engine: &EngineReadings<'_>) {
-        if let Some(verdict) = engine.judged.verdict.verdict() {
-            self.in_order(Id::LimitedBy, Cause::ALL.map(|cause| Some(u64::from(cause == verdict.cause))));
-            let is_blind = |what: &str| verdict.blind.iter().any(|spot| spot.what == what);
-            self.in_order(Id::LimitedByBlind, Blind::NAMES.map(|what| Some(u64::from(is_blind(what)))));
-        }
-        if let Some(bench) = engine.bench {
-            let output = engine.judged.output_ratios(bench);
-            self.in_order(Id::ThroughputOfReference, [output.throughput]);
-            self.in_order(Id::EfficiencyOfReference, [output.efficiency]);
-        }
-    }
-
-    fn state(&mut self, engine: &EngineReadings<'_>, source: &'static str) {
-        let about = &engine.engine.about;
-        let fed_by = LatencySource::ALL.map(|source| (source == engine.requests.source).then_some(1_u64));
-        self.in_order(Id::RequestLatencyInfo, fed_by);
-        self.in_order(Id::EngineState, EngineState::ALL.map(|state| Some(state == engine.engine.state)));
-        let unknown = || "unknown".to_owned();
-        let labels = [
-            ("backend", about.backend.clone().unwrap_or_else(unknown)),
-            ("engine_version", about.version.clone().unwrap_or_else(unknown)),
-            ("simulated", about.simulated.to_string()),
-            ("source", source.to_owned()),
-        ];
-        self.with(Id::EngineInfo, labels, 1_u64);
-        for (stage, seconds) in &about.startup {
-            self.with(Id::StartupTime, [("stage", stage.clone())], *seconds);
-        }
-    }
-
-    /// The settings that explain the engine's performance.
-    fn config(&mut self, engine: &Engine) {
-        let settings = engine.settings();
-        if settings.iter().any(|(_, value)| value.is_some()) {
-            let known = settings.map(|(label, value)| (label, value.unwrap_or_else(|| "unknown".to_owned())));
-            self.with(Id::EngineConfigInfo, known, 1_u64);
+        let mut writer = EngineWriter::new(page, &labels);
+        writer.of(Id::TrtllmNumRequestsRunning).one(scheduled);
+        writer.of(Id::TrtllmNumRequestsWaiting).one(waiting);
+        if let Some(kv) = &latest.kv {
+            writer.of(Id::TrtllmKvCacheUtilization).one(kv.used_fraction());
+            writer.of(Id::TrtllmKvCacheTokensPerBlock).one(kv.tokens_per_block);
+            writer.of(Id::TrtllmKvCacheMaxBlocks).one(kv.max_num_blocks);
         }
     }
 }
 
 /// The page of one engine after this change.
 #[cfg(test)]
-pub(super) fn page_of(change: impl FnOnce(&mut Engine), compat: CompatSets) -> Page {
+pub(super) fn page_of(change: impl FnOnce(&mut trtllm_engines::Engine), compat: CompatSets) -> Page {
     let name = trtllm_records::EngineName::new("m", "1", "test");
     let state = trtllm_engines::State::new(vec![name.clone()]);
     let slots = state.slots();
@@ -140,7 +105,7 @@ pub(super) fn page_of(change: impl FnOnce(&mut Engine), compat: CompatSets) -> P
 
 #[cfg(test)]
 mod tests {
-    use trtllm_records::perf_metrics::FinishReason;
+    use trtllm_engines::Engine;
 
     use super::*;
 
@@ -160,13 +125,5 @@ mod tests {
         let about = [Id::RequestLatencyInfo, Id::EngineState, Id::EngineInfo];
         assert_eq!(shown.iter().filter(|id| load.contains(id)).count(), 2);
         assert!(shown.iter().all(|id| load.contains(id) || about.contains(id)), "{shown:?}");
-    }
-
-    #[test]
-    fn states_and_reasons_are_in_the_catalogs_order() {
-        let values = |id: Id| id.metric().variant.unwrap().values;
-        assert_eq!(values(Id::EngineState), EngineState::ALL.map(EngineState::name));
-        assert_eq!(values(Id::RequestLatencyInfo), LatencySource::ALL.map(LatencySource::name));
-        assert_eq!(values(Id::RequestsFinished), FinishReason::ALL.map(FinishReason::name));
     }
 }

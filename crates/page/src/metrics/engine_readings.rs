@@ -21,6 +21,8 @@ use super::value::seen;
 /// One engine at one moment.
 pub(super) struct EngineReadings<'e> {
     pub(super) engine: &'e Engine,
+    /// The kind of its source, such as `socket`.
+    pub(super) source: &'static str,
     pub(super) totals: &'e EngineTotals,
     pub(super) requests: &'e RequestTotals,
     pub(super) times: &'e RequestTimes,

@@ -1,11 +1,10 @@
 //! The labels of the samples of one engine, under its own names and under those of other exporters.
 
-use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
 use trtllm_records::EngineName;
 
-use super::catalog::table::OF_ENGINES;
+use super::catalog::Table;
 use super::labels::Labels;
 use super::series_labels::SeriesLabels;
 
@@ -25,7 +24,7 @@ pub(super) struct EngineSeries {
 impl EngineSeries {
     pub(super) fn new(name: &EngineName, model_is_unique: bool) -> Self {
         let ours = [("model", name.model.as_str()), ("version", name.version.as_str())];
-        let labels = labels(name, ours, OF_ENGINES);
+        let labels = labels(name, ours, &Table::OF_ENGINES);
         let source_labels = Arc::new(Labels::extend(labels.base(), [("source", name.source)]));
         Self { labels, orchestrator: OnceLock::new(), source_labels, name: name.clone(), model_is_unique }
     }
@@ -34,10 +33,10 @@ impl EngineSeries {
     pub(super) fn compat_labels<const N: usize>(
         &self,
         theirs: [(&'static str, &str); N],
-        families: Range<usize>,
+        table: Table,
     ) -> SeriesLabels {
         let version = (!self.model_is_unique).then_some(("version", self.name.version.as_str()));
-        labels(&self.name, theirs.into_iter().chain(version), families)
+        labels(&self.name, theirs.into_iter().chain(version), &[table])
     }
 }
 
@@ -45,8 +44,8 @@ impl EngineSeries {
 fn labels<'a>(
     name: &'a EngineName,
     ours: impl IntoIterator<Item = (&'a str, &'a str)>,
-    families: Range<usize>,
+    tables: &[Table],
 ) -> SeriesLabels {
     let extra = name.labels.iter().map(|(name, value)| (name.as_str(), value.as_str()));
-    SeriesLabels::new(Labels::new(ours.into_iter().chain(extra)), families)
+    SeriesLabels::new(Labels::new(ours.into_iter().chain(extra)), tables)
 }

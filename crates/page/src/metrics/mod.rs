@@ -1,6 +1,5 @@
 //! Turns snapshots into one ordered [`page::Page`] according to the [`catalog`]. Does not render it.
 
-mod bench_report;
 pub mod catalog;
 pub mod compat;
 mod dcgm;
@@ -9,15 +8,10 @@ mod engine_readings;
 mod engine_series;
 pub mod gpu;
 pub mod http_refusal;
-mod kv_cache;
 mod labels;
-mod load;
-mod orchestrator;
 pub mod own;
 pub mod page;
 pub mod page_builder;
-mod ranks;
-mod requests;
 pub mod series_labels;
 mod value;
 mod writer;

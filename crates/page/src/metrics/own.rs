@@ -17,8 +17,7 @@ use prometheus_client::registry::Registry;
 
 use trtllm_fold::native;
 
-use super::catalog::Id;
-use super::catalog::table::OF_EXPORTER;
+use super::catalog::{Id, Table};
 use super::http_refusal::HttpRefusal;
 use super::page::{Labels, Page, Value};
 
@@ -73,7 +72,7 @@ pub(super) fn own_page(metrics: OwnMetrics, page: &mut Page) {
     let families = prometheus_protobuf::encode(&registry).unwrap_or_default();
     let unlabelled = Arc::new(Labels::default());
     for proto::MetricFamily { name, metric: series, .. } in families {
-        let Some(id) = Id::all(OF_EXPORTER).find(|id| id.metric().name == name) else { continue };
+        let Some(id) = Id::all(Table::Exporter).find(|id| id.metric().name == name) else { continue };
         for proto::Metric { label, counter, gauge, histogram, .. } in series {
             let labels = match label.is_empty() {
                 true => Arc::clone(&unlabelled),

@@ -1,20 +1,18 @@
 //! Labels that are kept from page to page. GPUs and engines have thousands of series: making their labels for every page
 //! would take most of a page's time and memory.
 
-use std::ops::Range;
 use std::sync::Arc;
 
-use super::catalog::{CATALOG, Id};
+use super::catalog::{Id, Table};
 use super::labels::Labels;
 
 /// The labels of every series of one engine, GPU or MIG instance, made once.
 #[derive(Debug)]
 pub(super) struct SeriesLabels {
     base: Arc<Labels>,
-    /// Index of the first family in `families`.
-    first: usize,
-    /// For each family, the labels of its series, one for each label value. Empty for a family with the base labels only.
-    families: Vec<Box<[Arc<Labels>]>>,
+    /// For each family of each table, the labels of its series, one for each label value. Empty for a family with the base
+    /// labels only.
+    tables: Box<[Box<[Box<[Arc<Labels>]>]>]>,
     others: Vec<Other>,
     /// Index in `others` at which [`SeriesLabels::with`] starts to search.
     next: usize,
@@ -31,27 +29,20 @@ struct Other {
 }
 
 impl SeriesLabels {
-    /// `families`: the indices of all families that the engine, GPU or MIG instance can have.
-    pub(super) fn new(base: Labels, families: Range<usize>) -> Self {
-        Self::of_families(Arc::new(base), families)
-    }
-
-    /// The same labels for other families.
-    pub(super) fn for_families(&self, families: Range<usize>) -> Self {
-        Self::of_families(Arc::clone(&self.base), families)
-    }
-
-    fn of_families(base: Arc<Labels>, families: Range<usize>) -> Self {
-        let first = families.start;
-        let families = CATALOG[families]
-            .iter()
-            .map(|metric| {
-                let variant =
-                    metric.variant.iter().flat_map(|variant| variant.values.iter().map(|v| (variant.label, *v)));
-                variant.map(|pair| Arc::new(Labels::extend(&base, [pair]))).collect()
-            })
-            .collect();
-        Self { base, first, families, others: Vec::new(), next: 0, page: 0 }
+    /// `tables`: those that the engine, GPU or MIG instance can have families of.
+    pub(super) fn new(base: impl Into<Arc<Labels>>, tables: &[Table]) -> Self {
+        let base = base.into();
+        let of_family = |family: Id| {
+            let variant = family.metric().variant.into_iter();
+            let pairs = variant.flat_map(|variant| variant.values.iter().map(move |value| (variant.label, *value)));
+            pairs.map(|pair| Arc::new(Labels::extend(&base, [pair]))).collect()
+        };
+        let count = tables.iter().map(|table| *table as usize + 1).max().unwrap_or(0);
+        let mut of_tables = vec![Box::default(); count];
+        for table in tables {
+            of_tables[*table as usize] = Id::all(*table).map(of_family).collect();
+        }
+        Self { base, tables: of_tables.into(), others: Vec::new(), next: 0, page: 0 }
     }
 
     /// The labels that all series have.
@@ -62,8 +53,8 @@ impl SeriesLabels {
     /// The labels of a family's series: one for each of its label values, in the catalog's order, or the base for a family
     /// without a variant.
     pub(super) fn of(&self, family: Id) -> &[Arc<Labels>] {
-        let found = family.index().checked_sub(self.first).and_then(|index| self.families.get(index));
-        match found {
+        let (table, position) = family.place();
+        match self.tables.get(table).and_then(|families| families.get(position)) {
             Some(labels) if !labels.is_empty() => labels,
             _ => std::slice::from_ref(&self.base),
         }
@@ -110,10 +101,10 @@ impl LabelCache {
     }
 
     /// The labels of the engine, GPU or MIG instance with these base labels.
-    pub(super) fn of(&mut self, base: &[(&str, &str)], families: Range<usize>) -> &mut SeriesLabels {
+    pub(super) fn of(&mut self, base: &[(&str, &str)], tables: &[Table]) -> &mut SeriesLabels {
         let found = find_from(&self.identities, self.next, |labels| labels.base.adds(base));
         let at = found.unwrap_or_else(|| {
-            self.identities.insert(self.next, SeriesLabels::new(Labels::new(base.iter().copied()), families));
+            self.identities.insert(self.next, SeriesLabels::new(Labels::new(base.iter().copied()), tables));
             self.next
         });
         self.next = at + 1;
@@ -131,15 +122,15 @@ fn find_from<T>(all: &[T], next: usize, wanted: impl Fn(&T) -> bool) -> Option<u
 
 #[cfg(test)]
 mod tests {
-    use super::super::catalog::table::OF_GPUS;
     use super::*;
 
+    const OF_GPU: &[Table] = &[Table::Gpu];
     const A: &[(&str, &str)] = &[("gpu_uuid", "a")];
     const B: &[(&str, &str)] = &[("gpu_uuid", "b")];
 
     #[test]
     fn a_family_has_one_text_for_each_label_value() {
-        let labels = SeriesLabels::new(Labels::new([("gpu_uuid", "a")]), OF_GPUS);
+        let labels = SeriesLabels::new(Labels::new([("gpu_uuid", "a")]), OF_GPU);
         let texts = |family| labels.of(family).iter().map(|labels| labels.series().to_owned()).collect::<Vec<_>>();
         assert_eq!(texts(Id::GpuTemperature)[1], "{gpu_uuid=\"a\",sensor=\"memory\"} ");
         assert_eq!(texts(Id::GpuUp), ["{gpu_uuid=\"a\"} "]);
@@ -149,12 +140,12 @@ mod tests {
     fn labels_are_made_once_and_dropped_by_the_page_after_their_last_use() {
         let mut cache = LabelCache::default();
         cache.begin();
-        let first = cache.of(A, OF_GPUS).with(&[("link", "1")]);
+        let first = cache.of(A, OF_GPU).with(&[("link", "1")]);
         assert_eq!(first.series(), "{gpu_uuid=\"a\",link=\"1\"} ");
         cache.begin();
-        assert!(Arc::ptr_eq(&first, &cache.of(A, OF_GPUS).with(&[("link", "1")])));
-        assert_eq!(cache.of(B, OF_GPUS).with(&[("link", "1")]).series(), "{gpu_uuid=\"b\",link=\"1\"} ");
-        assert_eq!(cache.of(B, OF_GPUS).base().series(), "{gpu_uuid=\"b\"} ");
+        assert!(Arc::ptr_eq(&first, &cache.of(A, OF_GPU).with(&[("link", "1")])));
+        assert_eq!(cache.of(B, OF_GPU).with(&[("link", "1")]).series(), "{gpu_uuid=\"b\",link=\"1\"} ");
+        assert_eq!(cache.of(B, OF_GPU).base().series(), "{gpu_uuid=\"b\"} ");
         cache.begin();
         cache.begin();
         assert!(cache.identities.is_empty());
@@ -168,7 +159,7 @@ mod tests {
             for _ in 0..2 {
                 cache.begin();
                 for gpu in [A, B] {
-                    let kept = cache.of(gpu, OF_GPUS);
+                    let kept = cache.of(gpu, OF_GPU);
                     for link in links {
                         let labels = kept.with(&[("link", link)]);
                         assert_eq!(*labels, Labels::new(gpu.iter().copied().chain([("link", *link)])));
@@ -179,7 +170,7 @@ mod tests {
             assert!(cache.identities.iter().all(|labels| labels.others.len() == links.len()), "{links:?}");
             assert_eq!(cache.identities.len(), 2);
             for gpu in [A, B] {
-                let kept = cache.of(gpu, OF_GPUS);
+                let kept = cache.of(gpu, OF_GPU);
                 links.iter().for_each(|link| drop(kept.with(&[("link", link)])));
             }
         }

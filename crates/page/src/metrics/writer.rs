@@ -1,4 +1,4 @@
-//! Writes the samples of one engine, GPU or MIG instance, or of the exporter. Other files add the functions for each subject.
+//! Writes the samples of one engine, GPU or MIG instance, family by family.
 
 use std::borrow::Cow;
 use std::ops::Deref;
@@ -11,89 +11,106 @@ use super::value::OrAbsent;
 use trtllm_fold::server_metrics::ByLabel;
 use trtllm_records::named_numbers::NamedNumbers;
 
-/// A family with a single series, and the function that reads its value from an `S`.
-type Valued<S> = (Id, fn(&S) -> Option<Value>);
-
-/// Adds samples with the same base labels to a page. An absent value has no sample.
-pub(super) struct SampleWriter<'p, L> {
-    pub(super) page: &'p mut Page,
-    pub(super) labels: L,
+/// Adds the samples of one family after the other, all with the same base labels. An absent value has no sample.
+pub(super) struct FamilyWriter<'p, L> {
+    page: &'p mut Page,
+    labels: L,
+    /// The family that is being written.
+    family: Id,
 }
 
-/// Writes the samples of an engine, of its source or of the exporter. Labels whose values are not in the catalog are made for each
-/// page.
-pub(super) type EngineWriter<'p> = SampleWriter<'p, &'p SeriesLabels>;
+/// Writes the samples of an engine. Labels whose values are not in the catalog are made for each page.
+pub(super) type EngineWriter<'p> = FamilyWriter<'p, &'p SeriesLabels>;
 
 /// Writes the samples of one GPU or MIG instance. All labels are kept from page to page.
-pub(super) type GpuWriter<'p> = SampleWriter<'p, &'p mut SeriesLabels>;
+pub(super) type GpuWriter<'p> = FamilyWriter<'p, &'p mut SeriesLabels>;
 
-impl<L: Deref<Target = SeriesLabels>> SampleWriter<'_, L> {
-    /// Adds the only series of a family.
-    pub(super) fn put(&mut self, family: Id, value: impl OrAbsent) {
-        if let Some(value) = value.or_absent() {
-            self.page.push(family, &self.labels.of(family)[0], value);
+/// Families, and the function that writes each from an `S`.
+type Families<S, W> = [(Id, fn(&S, &mut W) -> Option<()>)];
+
+impl<'p, L: Deref<Target = SeriesLabels>> FamilyWriter<'p, L> {
+    pub(super) fn new(page: &'p mut Page, labels: L) -> Self {
+        Self { page, labels, family: Id::RequestMetrics }
+    }
+
+    /// The writer of this family.
+    pub(super) fn of(&mut self, family: Id) -> &mut Self {
+        self.family = family;
+        self
+    }
+
+    /// Adds all families of a table that have a closure.
+    pub(super) fn table<S>(&mut self, families: &Families<S, Self>, source: &S) {
+        self.table_if(families, source, |_| true);
+    }
+
+    /// Adds those families of a table for which `kept` is true.
+    pub(super) fn table_if<S>(&mut self, families: &Families<S, Self>, source: &S, kept: impl Fn(Id) -> bool) {
+        for (family, write) in families.iter().filter(|(family, _)| kept(*family)) {
+            write(source, self.of(*family));
         }
     }
 
-    /// Adds the families for which the catalog has a function that reads the value.
-    pub(super) fn put_all<S>(&mut self, values: &[Valued<S>], source: &S) {
-        for (family, value) in values {
-            self.put(*family, value(source));
+    /// Adds the only series of the family.
+    pub(super) fn one(&mut self, value: impl OrAbsent) {
+        if let Some(value) = value.or_absent() {
+            self.page.push(self.family, &self.labels.of(self.family)[0], value);
+        }
+    }
+
+    /// Adds one sample for each value that is present. The values are in the order of the family's label values.
+    pub(super) fn all<V: Into<Value>>(&mut self, values: impl IntoIterator<Item = Option<V>>) {
+        for (labels, value) in self.labels.of(self.family).iter().zip(values) {
+            if let Some(value) = value {
+                self.page.push(self.family, labels, value);
+            }
         }
     }
 
     /// Adds one sample for each number that is present.
-    pub(super) fn each<N: NamedNumbers<Number: Into<Value>>>(&mut self, family: Id, numbers: N) {
-        debug_assert_eq!(family.metric().variant.map(|variant| variant.values), Some(N::NAMES), "{family:?}");
-        self.in_order(family, numbers.numbers());
+    pub(super) fn each<N: NamedNumbers<Number: Into<Value>>>(&mut self, numbers: N) {
+        let names = self.family.metric().variant.map(|variant| variant.values);
+        debug_assert_eq!(names, Some(N::NAMES), "{:?}", self.family);
+        self.all(numbers.numbers());
     }
 
-    /// Adds one sample for each value that is present. The names are label values of the catalog.
-    pub(super) fn named<V: Into<Value>, const N: usize>(&mut self, family: Id, values: [(&str, Option<V>); N]) {
-        let names = family.metric().variant.map_or(&[][..], |variant| variant.values);
-        for (name, value) in values {
-            let labels = names.iter().zip(self.labels.of(family)).find(|(known, _)| **known == name);
-            debug_assert!(labels.is_some(), "{family:?} has no {name}");
-            if let (Some((_, labels)), Some(value)) = (labels, value) {
-                self.page.push(family, labels, value);
-            }
-        }
-    }
-
-    /// Adds one sample for each value that is present. The values are in the order of the catalog's label values.
-    pub(super) fn in_order<V: Into<Value>>(&mut self, family: Id, values: impl IntoIterator<Item = Option<V>>) {
-        for (labels, value) in self.labels.of(family).iter().zip(values) {
-            if let Some(value) = value {
-                self.page.push(family, labels, value);
-            }
-        }
+    /// Adds 1 for the label value at the index `current`, and 0 for the others.
+    pub(super) fn one_of(&mut self, current: usize) {
+        self.all((0..self.labels.of(self.family).len()).map(|at| Some(at == current)));
     }
 }
 
 impl EngineWriter<'_> {
     /// Adds a sample with more labels, whose values are not in the catalog.
-    pub(super) fn with<K, V>(&mut self, family: Id, more: impl IntoIterator<Item = (K, V)>, value: impl Into<Value>)
+    pub(super) fn with<K, V>(&mut self, more: impl IntoIterator<Item = (K, V)>, value: impl OrAbsent)
     where
         K: Into<Cow<'static, str>>,
         V: Into<Cow<'static, str>>,
     {
-        self.page.push(family, &Arc::new(Labels::extend(self.labels.base(), more)), value);
+        if let Some(value) = value.or_absent() {
+            self.page.push(self.family, &Arc::new(Labels::extend(self.labels.base(), more)), value);
+        }
     }
 
     /// Adds one sample for each value of a label whose values are not in the catalog.
-    pub(super) fn by_label(&mut self, family: Id, label: &'static str, counts: &ByLabel) {
+    pub(super) fn by_label(&mut self, label: &'static str, counts: &ByLabel) {
         for (value, count) in counts {
-            self.with(family, [(label, value.clone())], *count);
+            self.with([(label, value.clone())], *count);
         }
+    }
+
+    /// Whether all series of the engine have this label.
+    pub(super) fn has_label(&self, name: &str) -> bool {
+        self.labels.base().pairs().iter().any(|(own, _)| own == name)
     }
 }
 
 impl GpuWriter<'_> {
     /// Adds a sample with more labels, whose values are not in the catalog.
-    pub(super) fn with(&mut self, family: Id, more: &[(&'static str, &str)], value: impl OrAbsent) {
+    pub(super) fn with(&mut self, more: &[(&'static str, &str)], value: impl OrAbsent) {
         if let Some(value) = value.or_absent() {
             let labels = self.labels.with(more);
-            self.page.push(family, &labels, value);
+            self.page.push(self.family, &labels, value);
         }
     }
 }

@@ -1,21 +1,38 @@
 //! The identifier of a family, and the macro with which each table defines its families.
 
-use std::ops::Range;
+use super::metric::Metric;
+use super::table::{TABLES, Table};
 
-/// A family of the catalog: its index in [`super::CATALOG`], and so its place on the page.
+/// A family of the catalog: its table and its position in that table. Sorted ids are in page order.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Id(pub(super) u16);
+pub struct Id(u16);
 
 impl Id {
-    /// The families at these indices.
-    pub fn all(indices: Range<usize>) -> impl Iterator<Item = Self> {
-        indices.map(|index| Self(index as u16))
+    pub(super) const fn new(table: Table, position: u8) -> Self {
+        Self((table as u16) << 8 | position as u16)
     }
 
-    /// Index in [`super::CATALOG`].
+    /// The families of a table, in page order.
+    pub fn all(table: Table) -> impl Iterator<Item = Self> {
+        (0..TABLES[table as usize].len()).map(move |position| Self::new(table, position as u8))
+    }
+
+    /// The number of the table, and the position in it.
     #[must_use]
-    pub const fn index(self) -> usize {
-        self.0 as usize
+    pub const fn place(self) -> (usize, usize) {
+        ((self.0 >> 8) as usize, (self.0 & 0xff) as usize)
+    }
+
+    #[must_use]
+    pub const fn metric(self) -> &'static Metric {
+        let (table, position) = self.place();
+        &TABLES[table][position]
+    }
+}
+
+impl std::fmt::Debug for Id {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str(self.metric().name)
     }
 }
 
@@ -23,24 +40,21 @@ impl Id {
 ///
 /// ```text
 /// families! {
-///     first: super::engine_counters::END;      // the table before this one on the page
-///     of: EngineReadings<'_>;                  // what the values are read from
+///     EngineHistograms of EngineReadings<'_> => EngineWriter<'_>;
 ///
-///     HostStep(|engine| seen(&engine.totals.host_step)) = ENGINE.histogram("nv_trt_llm_host_step_seconds").unit("seconds")
-///         .help("Duration of one host loop step in seconds.")
-///         .origin("hostStepTimeMS");
+///     HostStep(|engine| seen(&engine.totals.host_step)) = ENGINE.histogram("nv_trt_llm_host_step_seconds")
+///         .unit("seconds").help("Duration of one host loop step in seconds.").feeds("hostStepTimeMS");
+///     Memory(|engine, series| series.all([engine.load?.cpu_memory, engine.load?.gpu_memory])) = …
 /// }
 /// ```
 ///
-/// The right side is an ordinary [`super::Metric`]. `HostStep` becomes the constant `Id::HostStep`, numbered from `first`. The closure
-/// returns the value of the family's only series, which may be absent. Families with several series have no closure.
+/// `HostStep` becomes the constant `Id::HostStep`. The right side is an ordinary [`super::Metric`]. A closure with one
+/// argument returns the value of the family's only series, which may be absent. A closure with two arguments adds each
+/// series. In both, `?` leaves out the family if something is absent. Other code writes a family without a closure.
 macro_rules! families {
-    (first: $first:expr; of: $of:ty; $($id:ident $((|$from:ident| $value:expr))? = $metric:expr;)*) => {
+    ($table:ident of $of:ty => $writer:ty;
+     $($id:ident $((|$from:ident $(, $series:ident)?| $value:expr))? = $metric:expr;)*) => {
         pub(in crate::metrics::catalog) const FAMILIES: &[crate::metrics::catalog::Metric] = &[$($metric),*];
-        /// Index of this table's first family in the catalog.
-        pub(in crate::metrics::catalog) const FIRST: usize = $first;
-        /// Index after this table's last family.
-        pub(in crate::metrics::catalog) const END: usize = FIRST + FAMILIES.len();
 
         /// Position within this table.
         #[allow(clippy::enum_variant_names, reason = "the variants are named as the ids of one area")]
@@ -48,16 +62,19 @@ macro_rules! families {
 
         #[allow(non_upper_case_globals, reason = "Id::Name reads like the variant of an enum, and is used like one")]
         impl crate::metrics::catalog::Id {
-            $(pub const $id: Self = Self(FIRST as u16 + Position::$id as u16);)*
+            $(pub const $id: Self = Self::new(crate::metrics::catalog::table::Table::$table, Position::$id as u8);)*
         }
 
-        /// Each family of this table that has a closure, with the function that reads its value.
-        #[allow(dead_code, reason = "no family of the exporter itself states its value")]
-        pub(in crate::metrics) const VALUES:
-            &[(crate::metrics::catalog::Id, fn(&$of) -> Option<crate::metrics::value::Value>)] = &[$($((
-                crate::metrics::catalog::Id::$id,
-                |$from: &$of| crate::metrics::value::OrAbsent::or_absent($value),
-            ),)?)*];
+        /// Each family of this table that has a closure, with the function that writes it.
+        #[allow(dead_code, reason = "the exporter's own families have no closures")]
+        pub(in crate::metrics) const WRITE: &[(crate::metrics::catalog::Id, fn(&$of, &mut $writer) -> Option<()>)] =
+            &[$($((crate::metrics::catalog::Id::$id, families!(@write $of, $writer, $from, $($series,)? $value)),)?)*];
+    };
+    (@write $of:ty, $writer:ty, $from:ident, $series:ident, $value:expr) => {
+        |$from: &$of, $series: &mut $writer| { $value; Some(()) }
+    };
+    (@write $of:ty, $writer:ty, $from:ident, $value:expr) => {
+        |$from: &$of, series: &mut $writer| { series.one($value); Some(()) }
     };
 }
 

@@ -11,7 +11,7 @@ pub mod table;
 
 pub use id::Id;
 pub use metric::{Group, Metric, MetricKind, Stability, Variant};
-pub use table::CATALOG;
+pub use table::{CATALOG, Table};
 
 #[cfg(test)]
 mod tests;

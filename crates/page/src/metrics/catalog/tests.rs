@@ -1,11 +1,18 @@
 use std::collections::HashSet;
 
+use trtllm_fold::EngineState;
+use trtllm_fold::request_totals::LatencySource;
+use trtllm_records::iteration::SchedulerMode;
+use trtllm_records::orchestrator::Side;
+use trtllm_records::perf_metrics::FinishReason;
+use trtllm_verdict::cause::Cause;
+
 use super::*;
 
 #[test]
 fn names_are_distinct_and_well_formed() {
     let mut names = HashSet::new();
-    for metric in CATALOG {
+    for metric in CATALOG.iter() {
         let shared = metric.name.starts_with("nv_trt_llm_") && metric.group == Group::Compat;
         assert!(names.insert(metric.name) || shared, "{} is in the catalog twice", metric.name);
         if metric.name.starts_with("DCGM_FI_") {
@@ -20,7 +27,7 @@ fn names_are_distinct_and_well_formed() {
 
 #[test]
 fn a_name_ends_in_its_unit() {
-    for metric in CATALOG {
+    for metric in CATALOG.iter() {
         let name = metric.name.strip_suffix("_total").unwrap_or(metric.name);
         if let Some(unit) = metric.unit {
             assert!(name.strip_suffix(unit).is_some_and(|stem| stem.ends_with('_')), "{}", metric.name);
@@ -30,7 +37,7 @@ fn a_name_ends_in_its_unit() {
 
 #[test]
 fn every_family_has_a_help_text_that_needs_no_escaping_and_an_origin() {
-    for metric in CATALOG {
+    for metric in CATALOG.iter() {
         for help in [Some(metric.help), metric.gateway_help].into_iter().flatten() {
             assert!(!help.contains(['\\', '\n', '"']) && help.len() > 10, "{}", metric.name);
         }
@@ -41,7 +48,7 @@ fn every_family_has_a_help_text_that_needs_no_escaping_and_an_origin() {
 #[test]
 fn texts_name_only_families_that_exist() {
     let names: HashSet<&str> = CATALOG.iter().map(|metric| metric.name).collect();
-    for metric in CATALOG {
+    for metric in CATALOG.iter() {
         let texts = [metric.help, metric.origin];
         let words = texts.into_iter().flat_map(|text| text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_'));
         for word in words.filter(|word| word.starts_with("nv_trt_llm_") || word.starts_with("trtllm_exporter_")) {
@@ -62,7 +69,7 @@ fn only_inherited_counters_lack_total() {
 
 #[test]
 fn no_family_outside_the_dcgm_set_has_a_label_called_gpu() {
-    for metric in CATALOG {
+    for metric in CATALOG.iter() {
         let dcgm = metric.name.starts_with("DCGM_FI_");
         assert_eq!(metric.labels.contains(&"gpu"), dcgm, "{}", metric.name);
     }
@@ -110,22 +117,40 @@ fn the_families_of_a_section_are_contiguous_and_sections_are_in_page_order() {
         Group::Gpu => 1,
         Group::Exporter => 2,
     };
-    for (one, next) in CATALOG.iter().zip(&CATALOG[1..]) {
+    for (one, next) in CATALOG.iter().zip(CATALOG.iter().skip(1)) {
         assert!(section(one) <= section(next), "{} before {}", one.name, next.name);
         assert!(one.name != next.name || section(one) == section(next), "{} is in two sections", one.name);
     }
 }
 
 #[test]
-fn an_id_is_the_index_of_its_family() {
+fn an_id_names_its_family_and_ids_are_in_page_order() {
     assert_eq!(Id::RequestMetrics.metric().name, "nv_trt_llm_request_metrics");
     assert_eq!(Id::GpuUp.metric().name, "nv_gpu_up");
-    assert_eq!(Id::ProcessThreads.index(), CATALOG.len() - 1);
+    let ids: Vec<Id> = Table::ALL.into_iter().flat_map(Id::all).collect();
+    assert!(ids.is_sorted() && ids.last() == Some(&Id::ProcessThreads));
+    assert!(ids.iter().map(|id| id.metric()).eq(CATALOG.iter()));
+}
+
+/// A value is written at the index of its variant.
+#[test]
+fn label_values_are_in_the_order_of_the_variants() {
+    let values = |id: Id| id.metric().variant.unwrap().values;
+    assert_eq!(values(Id::EngineState), EngineState::ALL.map(EngineState::name));
+    assert_eq!(values(Id::RequestLatencyInfo), LatencySource::ALL.map(LatencySource::name));
+    assert_eq!(values(Id::RequestsFinished), FinishReason::ALL.map(FinishReason::name));
+    assert_eq!(values(Id::LimitedBy), Cause::ALL.map(Cause::name));
+    assert!(Cause::ALL.iter().enumerate().all(|(at, cause)| *cause as usize == at));
+    assert!(EngineState::ALL.iter().enumerate().all(|(at, state)| *state as usize == at));
+    assert_eq!(values(Id::SchedulerInfo)[SchedulerMode::Overlap as usize], "overlap");
+    assert_eq!(values(Id::SchedulerInfo)[SchedulerMode::NonOverlap as usize], "non_overlap");
+    assert_eq!(values(Id::DisaggWorkerRequests), Side::ALL.map(Side::name));
+    assert_eq!(values(Id::DisaggWorkers), [Side::Context.name(), Side::Generation.name()]);
 }
 
 #[test]
 fn families_of_other_projects_are_inherited_and_ours_have_a_level_of_their_own() {
-    for metric in CATALOG {
+    for metric in CATALOG.iter() {
         let theirs =
             ["DCGM_FI_", "nv_inference_", "process_", "vllm:"].iter().any(|prefix| metric.name.starts_with(prefix))
                 || metric.name.starts_with("trtllm_") && metric.group == Group::Compat

@@ -3,7 +3,7 @@
 
 use trtllm_records::gpu::{GpuActivity, GpuMemory, GpuReadings, NvLinkErrors};
 
-use super::{Area, Group, Stability, families};
+use super::{Area, EngineWriter, Group, Stability, families};
 
 const DCGM: Area = Area::new(
     Group::Compat,
@@ -44,8 +44,7 @@ fn links(gpu: &GpuReadings, errors: fn(&NvLinkErrors) -> Option<u64>) -> Option<
 }
 
 families! {
-    first: super::orchestrator::END;
-    of: DcgmReadings<'_>;
+    Dcgm of DcgmReadings<'_> => EngineWriter<'_>;
 
     DcgmSmClock(|dcgm| mhz(dcgm.gpu?.clock_hertz.sm)) = DCGM.gauge("DCGM_FI_DEV_SM_CLOCK")
         .help("SM clock frequency (in MHz).").origin("dcgm: nv_gpu_clock_hertz of sm / 1000000");

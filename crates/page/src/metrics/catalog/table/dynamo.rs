@@ -2,14 +2,13 @@
 //! The reference page (`src/tools/metrics.md`) lists the families that are missing here because no statistics have their
 //! values.
 
-use super::{Area, EngineReadings, Group, Stability, When, families, increased, seen};
+use super::{Area, EngineReadings, EngineWriter, Group, Stability, When, families, increased, seen};
 
 const DYNAMO: Area =
     Area::new(Group::Compat, Stability::Inherited, &["disaggregation_mode", "engine_type", "model_name"]);
 
 families! {
-    first: super::trtllm::END;
-    of: EngineReadings<'_>;
+    Dynamo of EngineReadings<'_> => EngineWriter<'_>;
 
     DynamoTransferSuccess(|engine| increased(engine.times.kv_transfers.latency.count())) =
         DYNAMO.counter("trtllm_kv_transfer_success_total")

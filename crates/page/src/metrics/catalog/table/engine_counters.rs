@@ -1,16 +1,30 @@
 //! The counters that this exporter defines for an engine.
 
-use trtllm_analysis::attribution::PARTS;
+use trtllm_analysis::attribution::{PARTS, RequestParts};
+use trtllm_analysis::objectives::{ObjectiveTotals, Outcomes};
 use trtllm_fold::cache_tiers::TierNumbers;
 use trtllm_fold::pools::{BlockEvents, ByteEvents, SnapshotHits, SnapshotTokens};
+use trtllm_fold::rank_totals::Rank;
 use trtllm_fold::request_totals::DraftTokens;
 use trtllm_records::named_numbers::NamedNumbers as _;
 
-use super::{ENGINE, EngineReadings, RANK, When, families};
+use super::{ENGINE, EngineReadings, EngineWriter, RANK, When, families, rank_name};
+
+/// The tokens of each rank. Absent if statistics are sampled.
+fn rank_tokens(engine: &EngineReadings<'_>, series: &mut EngineWriter<'_>, tokens: fn(&Rank) -> u64) {
+    if let (Some(_), Some(totals)) = (engine.batch(), &engine.totals.ranks) {
+        totals.ranks().iter().for_each(|rank| series.with([("rank", rank_name(rank))], tokens(rank)));
+    }
+}
+
+/// Where the time of requests went. Absent before the first request has ended.
+fn parts<'e>(engine: &EngineReadings<'e>) -> Option<&'e RequestParts> {
+    let totals = engine.engine.observed.analysis.attribution.totals.as_ref();
+    totals.filter(|parts| parts.all.iter().sum::<f64>() > 0.0)
+}
 
 families! {
-    first: super::triton::END;
-    of: EngineReadings<'_>;
+    EngineCounters of EngineReadings<'_> => EngineWriter<'_>;
 
     Iterations(|engine| engine.totals.iterations) = ENGINE.counter("nv_trt_llm_iterations_total").stable()
         .help("Iterations reported by the engine, each counted once.")
@@ -39,11 +53,11 @@ families! {
         .help("Tokens decoded in generation phases, excluding each request's first token.")
         .origin("numGenRequests × avgNumDecodedTokensPerIter; where that is 0, numGenRequests + specDecodingStats.numAcceptedTokens (with attention data parallelism an estimate, because the rows of all ranks have the accepted tokens of rank 0: see nv_trt_llm_spec_decode_draft_tokens_total); absent with static batching; a request's first token comes from its context phase; absent if statistics_interval_iterations is above 1")
         .feeds("numGenRequests InflightBatchingStats.avgNumDecodedTokensPerIter");
-    RankContextTokens = ENGINE.counter("nv_trt_llm_rank_context_tokens_total").labels(RANK)
+    RankContextTokens(|engine, series| rank_tokens(engine, series, |rank| rank.context_tokens)) = ENGINE.counter("nv_trt_llm_rank_context_tokens_total").labels(RANK)
         .help("Tokens computed in context phases, by attention data parallel rank; ranks above 63 are summed as other.")
         .origin("numCtxTokens by rank, else by attentionDpRank, from the iteration on in which a second rank is seen; absent if statistics_interval_iterations is above 1")
         .feeds("attentionDpRank");
-    RankGenerationTokens = ENGINE.counter("nv_trt_llm_rank_generation_tokens_total").labels(RANK)
+    RankGenerationTokens(|engine, series| rank_tokens(engine, series, |rank| rank.generation_tokens)) = ENGINE.counter("nv_trt_llm_rank_generation_tokens_total").labels(RANK)
         .help("Tokens decoded in generation phases, by attention data parallel rank; ranks above 63 are summed as other.")
         .origin("as nv_trt_llm_generation_tokens_total, by rank, else by attentionDpRank; an estimate with speculative decoding: rows that copy the accepted tokens from rank 0 count as many for each of their own requests")
         .feeds("attentionDpRank");
@@ -61,23 +75,26 @@ families! {
     KvBlocksMissed(|engine| engine.totals.kv_cache_blocks_missed) = ENGINE.counter("nv_trt_llm_kv_cache_blocks_missed_total").stable()
         .help("KV cache blocks not found in the cache (misses).").origin("increases of kvCacheStats.missedBlocks")
         .feeds("missedBlocks");
-    CrossKvBlocks = ENGINE.counter("nv_trt_llm_cross_kv_cache_blocks_total").by("event", &["allocated", "newly_allocated", "reused", "missed"])
+    CrossKvBlocks(|engine, series| {
+        let cross = engine.totals.cross_kv_cache_blocks.as_ref()?;
+        series.all([cross.allocated, cross.newly_allocated, cross.reused, cross.missed].map(Some))
+    }) = ENGINE.counter("nv_trt_llm_cross_kv_cache_blocks_total").by("event", &["allocated", "newly_allocated", "reused", "missed"])
         .help("KV cache blocks of cross attention (encoder-decoder models), by event.")
         .origin("increases of crossKvCacheStats: allocTotalBlocks, allocNewBlocks, reusedBlocks, missedBlocks")
         .when(&[When::CrossAttention]);
-    WindowBlocks = ENGINE.counter("nv_trt_llm_kv_cache_window_blocks_total").by("event", BlockEvents::NAMES)
+    WindowBlocks(|engine, series| series.each(engine.totals.pools.blocks)) = ENGINE.counter("nv_trt_llm_kv_cache_window_blocks_total").by("event", BlockEvents::NAMES)
         .help("KV cache blocks by event, summed over all attention windows or pool groups; copied means within the GPU.")
         .origin("iterReusedBlocks, iterFullReusedBlocks, iterPartialReusedBlocks, iterMissedBlocks of kvCacheIterationStatsByLifecycle (kind attention), else of kvCacheIterationStats; iterAllocTotalBlocks, iterAllocNewBlocks, iterGenAllocBlocks, iterOnboardBlocks, iterOffloadBlocks, iterIntraDeviceCopyBlocks, iterHostDroppedBlocks of kvCacheIterationStatsByPoolGroup, else of kvCacheIterationStats")
         .feeds("kvCacheIterationStatsByPoolGroup kvCacheIterationStatsByLifecycle iterAllocTotalBlocks iterAllocNewBlocks iterReusedBlocks iterFullReusedBlocks iterPartialReusedBlocks iterMissedBlocks iterGenAllocBlocks iterOnboardBlocks iterOffloadBlocks iterIntraDeviceCopyBlocks iterHostDroppedBlocks kind");
-    WindowBytes = ENGINE.counter("nv_trt_llm_kv_cache_window_bytes_total").unit("bytes").by("event", ByteEvents::NAMES)
+    WindowBytes(|engine, series| series.each(engine.totals.pools.bytes)) = ENGINE.counter("nv_trt_llm_kv_cache_window_bytes_total").unit("bytes").by("event", ByteEvents::NAMES)
         .help("KV cache bytes moved or dropped by iterations, by event, summed over all attention windows or pool groups.")
         .origin("iterOnboardBytes, iterOffloadBytes, iterIntraDeviceCopyBytes, iterHostDroppedBytes of kvCacheIterationStatsByPoolGroup, else of kvCacheIterationStats")
         .feeds("kvCacheIterationStatsByPoolGroup iterOnboardBytes iterOffloadBytes iterIntraDeviceCopyBytes iterHostDroppedBytes");
-    KvFullReusedBlocks = ENGINE.counter("nv_trt_llm_kv_cache_full_reused_blocks_total").by("tier", TierNumbers::NAMES)
+    KvFullReusedBlocks(|engine, series| series.each(engine.totals.pools.full_reused)) = ENGINE.counter("nv_trt_llm_kv_cache_full_reused_blocks_total").by("tier", TierNumbers::NAMES)
         .help("KV cache blocks reused completely, by the tier from which they were read.")
         .origin("kvCacheIterationStatsByLifecycle (kind attention): iterFullReusedBlocksByLevel; levels of one tier are summed")
         .feeds("iterFullReusedBlocksByLevel");
-    KvPartialReusedBlocks = ENGINE.counter("nv_trt_llm_kv_cache_partial_reused_blocks_total").by("tier", TierNumbers::NAMES)
+    KvPartialReusedBlocks(|engine, series| series.each(engine.totals.pools.partial_reused)) = ENGINE.counter("nv_trt_llm_kv_cache_partial_reused_blocks_total").by("tier", TierNumbers::NAMES)
         .help("KV cache blocks reused in part, by the tier from which they were read.")
         .origin("kvCacheIterationStatsByLifecycle (kind attention): iterPartialReusedBlocksByLevel; levels of one tier are summed")
         .feeds("iterPartialReusedBlocksByLevel");
@@ -85,19 +102,19 @@ families! {
         .help("Lookups of state snapshots for prompts of state space models.")
         .origin("kvCacheIterationStatsByLifecycle (kind ssm): snapshotStats.iterSnapshotLookups")
         .feeds("snapshotStats iterSnapshotLookups");
-    SsmSnapshotHits = ENGINE.counter("nv_trt_llm_ssm_snapshot_hits_total").by("alignment", SnapshotHits::NAMES)
+    SsmSnapshotHits(|engine, series| series.each(engine.totals.pools.snapshots.hits)) = ENGINE.counter("nv_trt_llm_ssm_snapshot_hits_total").by("alignment", SnapshotHits::NAMES)
         .help("Lookups that found a state snapshot; aligned means that it ends where a KV cache block ends.")
         .origin("snapshotStats: iterAlignedSnapshotHits, iterUnalignedSnapshotHits")
         .feeds("iterAlignedSnapshotHits iterUnalignedSnapshotHits");
     SsmSnapshotMisses(|engine| engine.totals.pools.snapshots.misses) = ENGINE.counter("nv_trt_llm_ssm_snapshot_misses_total")
         .help("Lookups that found no state snapshot.").origin("snapshotStats.iterSnapshotMisses").feeds("iterSnapshotMisses");
-    SsmSnapshotTokens = ENGINE.counter("nv_trt_llm_ssm_snapshot_tokens_total").by("outcome", SnapshotTokens::NAMES)
+    SsmSnapshotTokens(|engine, series| series.each(engine.totals.pools.snapshots.tokens)) = ENGINE.counter("nv_trt_llm_ssm_snapshot_tokens_total").by("outcome", SnapshotTokens::NAMES)
         .help("Prompt tokens of state snapshot lookups, by whether a snapshot covered them (reused).")
         .origin("snapshotStats: iterReusedTokens, iterUnreusedTokens").feeds("iterReusedTokens iterUnreusedTokens");
     DiskPrefetchedBlocks(|engine| engine.totals.pools.disk_prefetched_blocks) =
         ENGINE.counter("nv_trt_llm_kv_cache_disk_prefetched_blocks_total")
         .help("KV cache blocks prefetched from disk to host.").origin("iterDiskPrefetchBlocks").feeds("iterDiskPrefetchBlocks");
-    CachedTokens = ENGINE.counter("nv_trt_llm_cached_tokens_total").by("tier", TierNumbers::NAMES)
+    CachedTokens(|engine, series| series.each(engine.totals.pools.cached_tokens.by_tier)) = ENGINE.counter("nv_trt_llm_cached_tokens_total").by("tier", TierNumbers::NAMES)
         .help("Prompt tokens found in the KV cache, by tier.")
         .origin("iterCachedTokensByLevel; kvCacheLevelTiers names the levels where it is sent, and levels of one tier are summed")
         .feeds("iterCachedTokensByLevel kvCacheLevelTiers");
@@ -116,20 +133,28 @@ families! {
         .unit("seconds").help("Time spent drafting in seconds.")
         .origin("specDecodingStats.iterLatencyMS, set only where the draft model runs separately; nothing is added where nothing was drafted, because the engine repeats the last time")
         .feeds("SpecDecodingStats.iterLatencyMS");
-    RequestDraftTokens = ENGINE.counter("nv_trt_llm_request_draft_tokens_total").by("outcome", DraftTokens::NAMES)
+    RequestDraftTokens(|engine, series| series.each(engine.requests.draft_tokens)) = ENGINE.counter("nv_trt_llm_request_draft_tokens_total").by("outcome", DraftTokens::NAMES)
         .help("Draft tokens of finished requests, by outcome; proposed includes accepted.")
         .origin("RequestPerfMetrics totalDraftTokens, totalAcceptedDraftTokens")
         .feeds("totalAcceptedDraftTokens totalDraftTokens");
-    RequestsFinished = ENGINE.counter("nv_trt_llm_requests_finished_total").stable()
+    RequestsFinished(|engine, series| series.all(engine.requests.finished?.map(Some))) = ENGINE.counter("nv_trt_llm_requests_finished_total").stable()
         .by("reason", &["stop", "length", "timeout", "cancelled", "other"])
         .help("Finished requests, by finish reason.")
         .origin("finishReason sent with RequestPerfMetrics (END_ID and STOP_WORDS become stop; not_finished, with which a context server hands a request on, becomes length; an unknown reason becomes other); if no entry has one, trtllm-serve's own trtllm_request_success_total; absent without both")
         .feeds("finishReason").when(&[When::ServerPage]);
-    RequestErrors = ENGINE.counter("nv_trt_llm_request_errors_total").labels(&["code", "model", "version"])
+    RequestErrors(|engine, series| series.by_label("code", &engine.requests.server.errors)) = ENGINE.counter("nv_trt_llm_request_errors_total").labels(&["code", "model", "version"])
         .help("Requests that trtllm-serve refused, by HTTP status.")
         .origin("trtllm-serve's own trtllm_request_error_total; at most 64 codes, further ones are other")
         .when(&[When::ServerPage]);
-    ObjectiveRequests = ENGINE.counter("nv_trt_llm_objective_requests_total").labels(&["model", "objective", "version"])
+    ObjectiveRequests(|engine, series| {
+        let ObjectiveTotals { ttft, tpot, e2e, all, .. } = *engine.objectives()?;
+        for (objective, outcomes) in [("ttft", ttft), ("tpot", tpot), ("e2e", e2e), ("all", Some(all))] {
+            let Some(Outcomes { met, missed, unknown }) = outcomes else { continue };
+            for (outcome, requests) in [("met", met), ("missed", missed), ("unknown", unknown)] {
+                series.with([("objective", objective), ("outcome", outcome)], requests);
+            }
+        }
+    }) = ENGINE.counter("nv_trt_llm_objective_requests_total").labels(&["model", "objective", "version"])
         .by("outcome", &["met", "missed", "unknown"])
         .help("Finished requests by objective (ttft, tpot, e2e, all) and outcome; all is unknown if any objective is.")
         .origin("RequestPerfMetrics arrivalTime, firstTokenTime, lastTokenTime, outputTokens and finishReason; else stage changes and numGeneratedTokens in RequestStats (absent if statistics_interval_iterations is above 1). A time at its limit is met, tpot also by a request of one token. Requests that timed out or failed miss. Where trtllm-serve's histograms alone have a time, its limit must be the bound of a bucket. Unknown where the client cancelled, or where a time or the length was not told or runs backwards. Needs --objectives or the key objectives")
@@ -138,11 +163,19 @@ families! {
         .help("Output tokens of requests that met all objectives.")
         .origin("the requests of nv_trt_llm_objective_requests_total with objective all and outcome met; absent until a request has told its length")
         .feeds("outputTokens").when(&[When::Rows]);
-    RequestTime = ENGINE.counter("nv_trt_llm_request_time_seconds_total").unit("seconds").by("part", &PARTS)
+    RequestTime(|engine, series| series.all(parts(engine)?.all.map(Some))) = ENGINE.counter("nv_trt_llm_request_time_seconds_total").unit("seconds").by("part", &PARTS)
         .help("Time of finished requests in seconds, by where it went: see request-time.md.")
         .origin("RequestPerfMetrics arrivalTime, firstScheduledTime, firstTokenTime, lastTokenTime, kvCacheTransferStart, kvCacheTransferEnd and lastIter, or else stage changes in RequestStats; shared out by the records of the iterations between them, by numCtxTokens and the cost of prompts learned from iterLatencyMS. pause needs RequestStats. Absent while the iterations of no request are known")
         .when(&[When::Rows, When::Entries]);
-    MissedRequestTime = ENGINE.counter("nv_trt_llm_missed_request_time_seconds_total").unit("seconds")
+    MissedRequestTime(|engine, series| {
+        let limits = engine.engine.objectives().map(|objectives| objectives.limits).unwrap_or_default().limits();
+        let missed = limits.into_iter().zip(parts(engine)?.missed).filter(|((_, limit), _)| limit.is_some());
+        for ((objective, _), seconds) in missed {
+            for (part, seconds) in PARTS.into_iter().zip(seconds) {
+                series.with([("objective", objective), ("part", part)], seconds);
+            }
+        }
+    }) = ENGINE.counter("nv_trt_llm_missed_request_time_seconds_total").unit("seconds")
         .labels(&["model", "objective", "version"]).by("part", &PARTS)
         .help("Time of requests that missed an objective in seconds, by where it went: until the first token for ttft, after it for tpot, all of it for e2e.")
         .origin("as nv_trt_llm_request_time_seconds_total, of the requests that nv_trt_llm_objective_requests_total counts as missed. Needs --objectives or the key objectives")

@@ -1,16 +1,38 @@
 //! The gauges that this exporter defines for an engine.
 
+use trtllm_analysis::saturation::Saturation;
+use trtllm_fold::EngineState;
+use trtllm_fold::latest::EngineLimits;
+use trtllm_fold::lifecycle::Stages;
 use trtllm_fold::pools::{PoolBlocks, PoolBytes};
+use trtllm_fold::rank_totals::RankLoad;
+use trtllm_fold::request_totals::LatencySource;
 use trtllm_fold::share::{ratio, share};
+use trtllm_records::iteration::InflightBatchingStats;
 use trtllm_records::named_numbers::NamedNumbers as _;
 
-use super::{ENGINE, EngineReadings, RANK, When, families, triton::KV_CACHE_BLOCKS};
+use super::{
+    ENGINE, EngineReadings, EngineWriter, RANK, Value, When, families, rank_name, triton::KV_CACHE_BLOCKS,
+    triton::kv_cache_blocks, unknown,
+};
 
 const LIMITS: &[&str] = &["static", "tuner", "runtime"];
 
+/// The load of each rank. Absent with one rank.
+fn rank_load<V: Into<Value>>(
+    engine: &EngineReadings<'_>,
+    series: &mut EngineWriter<'_>,
+    number: fn(RankLoad) -> Option<V>,
+) {
+    if engine.totals.ranks.is_some() {
+        for (rank, load) in engine.engine.ranks() {
+            series.with([("rank", rank_name(rank))], load.and_then(number));
+        }
+    }
+}
+
 families! {
-    first: super::engine_histograms::END;
-    of: EngineReadings<'_>;
+    EngineGauges of EngineReadings<'_> => EngineWriter<'_>;
 
     QueuedRequests(|engine| engine.load?.queued) = ENGINE.gauge("nv_trt_llm_queued_requests").unit("requests").stable()
         .help("Requests in the executor's queue, not yet active (Triton's waiting does not include them; PyTorch reports only those that came during one pass).")
@@ -19,30 +41,51 @@ families! {
         .help("Requests that wait for a seat, because the engine has no more active requests at a time; an estimate for the PyTorch engine.")
         .origin("C++ executor: numQueuedRequests. PyTorch: arrivals (numQueuedRequests of each record) minus numNewActiveRequests, corrected by the wait of new requests (increase of newActiveRequestsQueueLatencyMS); 0 while numActiveRequests is below maxNumActiveRequests. If the arrivals were not counted, as after an idle time, it lags by one wait. Absent where it cannot be told")
         .feeds("numQueuedRequests");
-    QueuedRequestsByPhase = ENGINE.gauge("nv_trt_llm_queued_requests_by_phase").by("phase", &["context", "generation"])
+    QueuedRequestsByPhase(|engine, series| {
+        let batch = engine.load?.inflight?;
+        series.all([batch.num_queued_context_requests, batch.num_queued_gen_requests])
+    }) = ENGINE.gauge("nv_trt_llm_queued_requests_by_phase").by("phase", &["context", "generation"])
         .help("Queued requests, by the phase they wait for.")
         .origin("inflightBatchingStats: numQueuedContextRequests, numQueuedGenRequests (their context phase ran on another instance)")
         .feeds("numQueuedContextRequests numQueuedGenRequests");
     QueuedContextTokens(|engine| engine.load?.inflight?.num_queued_ctx_tokens) = ENGINE.gauge("nv_trt_llm_queued_context_tokens")
         .unit("tokens").help("Prompt tokens of queued requests.").origin("inflightBatchingStats: numQueuedCtxTokens")
         .feeds("numQueuedCtxTokens");
-    RequestKvTokens = ENGINE.gauge("nv_trt_llm_request_kv_tokens").unit("tokens").by("phase", &["context", "generation", "paused", "queued_generation"])
+    RequestKvTokens(|engine, series| {
+        let InflightBatchingStats {
+            num_ctx_kv_tokens, num_gen_kv_tokens, num_paused_kv_tokens, num_queued_gen_kv_tokens, ..
+        } = engine.load?.inflight?;
+        series.all([num_ctx_kv_tokens, num_gen_kv_tokens, num_paused_kv_tokens, num_queued_gen_kv_tokens])
+    }) = ENGINE.gauge("nv_trt_llm_request_kv_tokens").unit("tokens").by("phase", &["context", "generation", "paused", "queued_generation"])
         .help("KV cache tokens held by requests, by phase.")
         .origin("inflightBatchingStats: numCtxKvTokens, numGenKvTokens, numPausedKvTokens, numQueuedGenKvTokens")
         .feeds("numCtxKvTokens numGenKvTokens numQueuedGenKvTokens numPausedKvTokens");
-    RequestsByStage = ENGINE.gauge("nv_trt_llm_requests_by_stage").stable().by("stage", &["queued", "encoder", "context", "generation"])
+    RequestsByStage(|engine, series| {
+        let stages = engine.load.and(engine.engine.observed.fold.stages())?;
+        let is_idle = engine.engine.state == EngineState::Idle;
+        let Stages { queued, encoder, context, generation } = if is_idle { Stages::default() } else { stages };
+        series.all([queued, encoder, context, generation].map(Some))
+    }) = ENGINE.gauge("nv_trt_llm_requests_by_stage").stable().by("stage", &["queued", "encoder", "context", "generation"])
         .help("Requests, by stage.")
         .origin("RequestStats.stage in the last iteration; absent where the engine does not report its requests")
         .feeds("requestStats stage");
-    RequestLatencyInfo = ENGINE.gauge("nv_trt_llm_request_latency_info")
+    RequestLatencyInfo(|engine, series| {
+        series.all(LatencySource::ALL.map(|source| (source == engine.requests.source).then_some(1_u64)))
+    }) = ENGINE.gauge("nv_trt_llm_request_latency_info")
         .by("from", &["none", "request_stats", "perf_metrics", "server_metrics"])
         .help("1 for the source of the request latency histograms: perf_metrics is exact, server_metrics is exact to the buckets of the server, request_stats is accurate to one iteration.")
         .origin("the kind of request statistics that the source sends").when(&[When::Rows, When::Entries]);
-    BatchSizeLimit = ENGINE.gauge("nv_trt_llm_batch_size_limit").stable().by("limit", LIMITS)
+    BatchSizeLimit(|engine, series| {
+        let EngineLimits { fixed, tuner, runtime } = engine.latest?.batch_size_limits;
+        series.all([fixed, tuner, runtime])
+    }) = ENGINE.gauge("nv_trt_llm_batch_size_limit").stable().by("limit", LIMITS)
         .help("Maximum number of requests in a batch: as built (static), recommended (tuner) and in force (runtime).")
         .origin("maxBatchSizeStatic, maxBatchSizeTunerRecommended, maxBatchSizeRuntime; absent where 0")
         .feeds("maxBatchSizeStatic maxBatchSizeTunerRecommended maxBatchSizeRuntime");
-    TokenLimit = ENGINE.gauge("nv_trt_llm_token_limit").stable().by("limit", LIMITS)
+    TokenLimit(|engine, series| {
+        let EngineLimits { fixed, tuner, runtime } = engine.latest?.token_limits;
+        series.all([fixed, tuner, runtime])
+    }) = ENGINE.gauge("nv_trt_llm_token_limit").stable().by("limit", LIMITS)
         .help("Maximum number of tokens in a batch: as built (static), recommended (tuner) and in force (runtime).")
         .origin("maxNumTokensStatic, maxNumTokensTunerRecommended, maxNumTokensRuntime; absent where 0")
         .feeds("maxNumTokensStatic maxNumTokensTunerRecommended maxNumTokensRuntime");
@@ -58,17 +101,24 @@ families! {
         .help("Share (0-1) of the KV cache blocks looked up in the last iteration that were found.")
         .origin("iterReusedBlocks / (iterReusedBlocks + iterMissedBlocks) of kvCacheIterationStatsByLifecycle (kind attention), else of kvCacheIterationStats, in the last record that has them; absent where both are 0, because an iteration without lookups has no ratio")
         .feeds("kvCacheIterationStatsByLifecycle iterReusedBlocks iterMissedBlocks");
-    PrimaryPoolBlocks = ENGINE.gauge("nv_trt_llm_kv_cache_primary_pool_blocks").unit("blocks")
+    PrimaryPoolBlocks(|engine, series| series.each(engine.load?.pools.primary)) = ENGINE.gauge("nv_trt_llm_kv_cache_primary_pool_blocks").unit("blocks")
         .by("state", PoolBlocks::NAMES)
         .help("KV cache blocks on the GPU, by state, summed over all pools; peaks are since the previous record.")
         .origin("last kvCacheIterationStatsByPoolGroup (a pool shared by windows counts once), else kvCacheIterationStats: primaryMaxNumBlocks, primaryFreeNumBlocks, primaryUsedNumBlocks, primaryEvictableNumBlocks, primaryPeakFreeNumBlocks, primaryPeakUsedNumBlocks, primaryPeakEvictableNumBlocks")
         .feeds("kvCacheIterationStats kvCacheIterationStatsByPoolGroup primaryMaxNumBlocks primaryFreeNumBlocks primaryUsedNumBlocks primaryEvictableNumBlocks primaryPeakFreeNumBlocks primaryPeakUsedNumBlocks primaryPeakEvictableNumBlocks");
-    SecondaryPoolBlocks = ENGINE.gauge("nv_trt_llm_kv_cache_secondary_pool_blocks").unit("blocks")
+    SecondaryPoolBlocks(|engine, series| series.each(engine.load?.pools.secondary)) = ENGINE.gauge("nv_trt_llm_kv_cache_secondary_pool_blocks").unit("blocks")
         .by("state", PoolBlocks::NAMES)
         .help("KV cache blocks on host and disk, by state, summed over all pools; peaks are since the previous record.")
         .origin("last kvCacheIterationStatsByColdPoolGroup, else kvCacheIterationStatsByPoolGroup, else kvCacheIterationStats: secondaryMaxNumBlocks, secondaryFreeNumBlocks, secondaryUsedNumBlocks, secondaryEvictableNumBlocks, secondaryPeakFreeNumBlocks, secondaryPeakUsedNumBlocks, secondaryPeakEvictableNumBlocks")
         .feeds("kvCacheIterationStatsByColdPoolGroup secondaryMaxNumBlocks secondaryFreeNumBlocks secondaryUsedNumBlocks secondaryEvictableNumBlocks secondaryPeakFreeNumBlocks secondaryPeakUsedNumBlocks secondaryPeakEvictableNumBlocks");
-    PoolByteSizes = ENGINE.gauge("nv_trt_llm_kv_cache_pool_bytes").unit("bytes").labels(&["model", "tier", "version"])
+    PoolByteSizes(|engine, series| {
+        let pools = &engine.load?.pools;
+        for (tier, bytes) in [("gpu", pools.primary_bytes), ("cold", pools.secondary_bytes)] {
+            for (state, bytes) in PoolBytes::NAMES.iter().zip(bytes.numbers()) {
+                series.with([("state", *state), ("tier", tier)], bytes);
+            }
+        }
+    }) = ENGINE.gauge("nv_trt_llm_kv_cache_pool_bytes").unit("bytes").labels(&["model", "tier", "version"])
         .by("state", PoolBytes::NAMES)
         .help("KV cache in bytes of one rank, by tier (gpu, or cold for host and disk) and state.")
         .origin("last kvCacheIterationStatsByPoolGroup and kvCacheIterationStatsByColdPoolGroup: the sum of slotSize × primaryMaxNumBlocks, secondaryMaxNumBlocks and so on over their rows; the size of a cold block is that of the first cold level. KV cache manager V2 only")
@@ -89,7 +139,10 @@ families! {
         ENGINE.gauge("nv_trt_llm_batch_efficiency_ratio").unit("ratio")
         .help("Active requests divided by the batch size limit in force; above 1 if requests wait.")
         .origin("numActiveRequests / maxBatchSizeRuntime").feeds("numActiveRequests maxBatchSizeRuntime");
-    SaturationRatio = ENGINE.gauge("nv_trt_llm_saturation_ratio").unit("ratio").by("resource", &["batch", "tokens", "kv_cache", "queue"])
+    SaturationRatio(|engine, series| {
+        let Saturation { batch, tokens, kv_cache, queue } = Saturation::of(engine.load?);
+        series.all([batch, tokens, kv_cache, queue])
+    }) = ENGINE.gauge("nv_trt_llm_saturation_ratio").unit("ratio").by("resource", &["batch", "tokens", "kv_cache", "queue"])
         .help("Share of a resource of the engine that is in use, 1 if it is full; for the queue, waiting requests divided by the batch limit.")
         .origin("batch: scheduled requests / batch limit; tokens: context and generation tokens of the iteration / token limit; kv_cache: usedNumBlocks / maxNumBlocks, each at most 1; queue: (nv_trt_llm_waiting_requests_estimate + requests with a seat that are in no batch) / batch limit. The batch limit is maxBatchSizeRuntime, else maxBatchSizeStatic, else maxNumActiveRequests (PyTorch engine); the token limit is maxNumTokensRuntime, else maxNumTokensStatic; each times the attention-DP ranks. Absent without the limit, and where the rows of ranks copy the number from rank 0")
         .feeds("numActiveRequests numQueuedRequests maxBatchSizeRuntime maxNumTokensRuntime maxNumBlocks usedNumBlocks numScheduledRequests numGenRequests numCtxTokens InflightBatchingStats.avgNumDecodedTokensPerIter");
@@ -118,44 +171,69 @@ families! {
         ENGINE.gauge("nv_trt_llm_spec_decode_draft_overhead_ratio").unit("ratio").stable()
         .help("Share (0-1) of the iteration's time spent drafting.").origin("specDecodingStats.draftOverhead; absent where specDecodingStats.iterLatencyMS is 0, because drafting was not measured, and where nothing was drafted, because the engine repeats the last one")
         .feeds("draftOverhead");
-    CrossKvCacheBlockMetrics = ENGINE.gauge("nv_trt_llm_cross_kv_cache_block_metrics").stable()
+    CrossKvCacheBlockMetrics(|engine, series| series.all(kv_cache_blocks(engine.load?.cross_kv.as_ref()?))) = ENGINE.gauge("nv_trt_llm_cross_kv_cache_block_metrics").stable()
         .by("kv_cache_block_type", KV_CACHE_BLOCKS)
         .help("KV cache blocks of cross attention (encoder-decoder models), by type.")
         .origin("crossKvCacheStats, with the same fields as nv_trt_llm_kv_cache_block_metrics").feeds("crossKvCacheStats");
     AttentionDpRanks(|engine| engine.latest?.attention_dp_ranks()) = ENGINE.gauge("nv_trt_llm_attention_dp_ranks")
         .help("Attention data parallel ranks that share the requests of one iteration.")
         .origin("rows of one iter by rank or attentionDpRank").feeds("attentionDpRank rank");
-    RankScheduledRequests = ENGINE.gauge("nv_trt_llm_rank_scheduled_requests").unit("requests").labels(RANK)
+    RankScheduledRequests(|engine, series| rank_load(engine, series, |load| load.scheduled)) = ENGINE.gauge("nv_trt_llm_rank_scheduled_requests").unit("requests").labels(RANK)
         .help("Requests scheduled in the last iteration, by attention data parallel rank; ranks above 63 are summed as other.")
         .origin("numScheduledRequests by rank, else by attentionDpRank; absent with one rank").feeds("attentionDpRank");
-    RankActiveRequests = ENGINE.gauge("nv_trt_llm_rank_active_requests").unit("requests").labels(RANK)
+    RankActiveRequests(|engine, series| rank_load(engine, series, |load| load.active.filter(|_| !load.is_copy))) = ENGINE.gauge("nv_trt_llm_rank_active_requests").unit("requests").labels(RANK)
         .help("Active requests, by attention data parallel rank; ranks above 63 are summed as other.")
         .origin("numActiveRequests by rank; absent with one rank, and where the rows copy the number from rank 0").feeds("rank");
     StatisticsInterval(|engine| engine.totals.statistics_interval) = ENGINE.gauge("nv_trt_llm_statistics_interval_iterations")
         .unit("iterations").help("Iterations per statistics record; above 1, the engine samples its statistics.")
         .origin("greatest common divisor of iter in records with active requests, from the third on; PyTorch engine only (iter_perf_stats_interval)")
         .when(&[When::PyTorch]);
-    SchedulerInfo = ENGINE.gauge("nv_trt_llm_scheduler_info").by("mode", &["overlap", "non_overlap", "other"])
+    SchedulerInfo(|engine, series| {
+        let current = engine.latest?.scheduler_mode? as usize;
+        series.all((0..=current).map(|mode| (mode == current).then_some(1_u64)))
+    }) = ENGINE.gauge("nv_trt_llm_scheduler_info").by("mode", &["overlap", "non_overlap", "other"])
         .help("1 for the scheduler mode of the PyTorch engine.").origin("schedulerMode").feeds("schedulerMode");
     LastIterationTimestamp(|engine| engine.latest?.time_us as f64 / 1e6) = ENGINE.gauge("nv_trt_llm_last_iteration_timestamp_seconds")
         .unit("seconds").stable().help("End of the last iteration as a Unix timestamp in seconds.")
         .origin("timestamp, or the time of receipt if the engine sends none").feeds("timestamp");
-    EngineState = ENGINE.gauge("nv_trt_llm_engine_state").stable()
+    EngineState(|engine, series| series.one_of(engine.engine.state as usize)) = ENGINE.gauge("nv_trt_llm_engine_state").stable()
         .by("state", &["starting", "busy", "idle", "stalled", "unreachable"])
         .help("1 for the current state of the engine.").origin("polls, records and --stale-after").when(&[When::Any]);
-    EngineConfigInfo = ENGINE.gauge("nv_trt_llm_engine_config_info")
+    EngineConfigInfo(|engine, series| {
+        let settings = engine.engine.settings();
+        let is_known = settings.iter().any(|(_, value)| value.is_some());
+        let known = settings.map(|(label, value)| (label, value.unwrap_or_else(unknown)));
+        series.with(known, is_known.then_some(1_u64))
+    }) = ENGINE.gauge("nv_trt_llm_engine_config_info")
         .labels(&["dtype", "expert_parallel_size", "kv_cache_dtype", "max_batch_size", "max_num_tokens", "model", "pipeline_parallel_size", "quantization", "speculative_method", "tensor_parallel_size", "tokens_per_block", "version"])
         .help("Always 1; the labels are the engine's settings, unknown if it does not report them.")
         .origin("trtllm-serve's own trtllm_model_config_info, trtllm_parallel_config_info, trtllm_speculative_config_info and trtllm_kv_cache_config_info; then the records: maxBatchSizeStatic, maxNumTokensStatic, kvCacheStats.tokensPerBlock; then config in the hello of a publisher, or config.json in the directory of a hosted engine")
         .when(&[When::Iterations]);
-    StartupTime = ENGINE.gauge("nv_trt_llm_startup_seconds").unit("seconds").labels(&["model", "stage", "version"])
+    StartupTime(|engine, series| {
+        for (stage, seconds) in &engine.engine.about.startup {
+            series.with([("stage", stage.clone())], *seconds);
+        }
+    }) = ENGINE.gauge("nv_trt_llm_startup_seconds").unit("seconds").labels(&["model", "stage", "version"])
         .help("Duration of each stage of the engine's start in seconds.")
         .origin("trtllm-serve's own /server_info: the numbers of startup_metrics whose key ends in _seconds; stage is the path of the key, with dots; at most 64 stages")
         .when(&[When::ServerPage]);
-    ObjectiveLimit = ENGINE.gauge("nv_trt_llm_objective_seconds").unit("seconds").labels(&["model", "objective", "version"])
+    ObjectiveLimit(|engine, series| {
+        for (objective, limit) in engine.engine.objectives()?.limits.limits() {
+            series.with([("objective", objective)], limit.map(|limit| limit.as_secs_f64()));
+        }
+    }) = ENGINE.gauge("nv_trt_llm_objective_seconds").unit("seconds").labels(&["model", "objective", "version"])
         .help("Configured objectives in seconds: the longest time to the first token (ttft), per further token (tpot), and end to end (e2e).")
         .origin("--objectives, or the key objectives of --config.file").when(&[When::Any]);
-    EngineInfo = ENGINE.gauge("nv_trt_llm_engine_info").labels(&["backend", "engine_version", "model", "simulated", "source", "version"]).stable()
+    EngineInfo(|engine, series| {
+        let about = &engine.engine.about;
+        let labels = [
+            ("backend", about.backend.clone().unwrap_or_else(unknown)),
+            ("engine_version", about.version.clone().unwrap_or_else(unknown)),
+            ("simulated", about.simulated.to_string()),
+            ("source", engine.source.to_owned()),
+        ];
+        series.with(labels, 1_u64)
+    }) = ENGINE.gauge("nv_trt_llm_engine_info").labels(&["backend", "engine_version", "model", "simulated", "source", "version"]).stable()
         .help("Engine description in labels (source, backend, version, whether it is simulated); always 1.")
         .origin("the source").when(&[When::Any]);
 }

@@ -1,15 +1,18 @@
 //! The GPUs of an engine, with their energy, time and price.
 
-use super::{Area, ENGINE, EngineReadings, When, families};
+use super::{Area, ENGINE, EngineReadings, EngineWriter, When, families};
 
 /// The area of the families that any engine with a GPU has.
 const GPUS: Area = ENGINE.when(&[When::Any]);
 
 families! {
-    first: super::benchmark::END;
-    of: EngineReadings<'_>;
+    EngineGpus of EngineReadings<'_> => EngineWriter<'_>;
 
-    EngineGpuInfo = GPUS.gauge("nv_trt_llm_engine_gpu_info").labels(&["gpu_uuid", "model", "version"])
+    EngineGpuInfo(|engine, series| {
+        for uuid in &engine.gpus?.uuids {
+            series.with([("gpu_uuid", uuid.clone())], 1_u64);
+        }
+    }) = GPUS.gauge("nv_trt_llm_engine_gpu_info").labels(&["gpu_uuid", "model", "version"])
         .help("GPU that serves the engine, in a label; always 1, one series per GPU.")
         .origin("gpus of the engine in --config.file; else the GPUs on which nvmlDeviceGetComputeRunningProcesses_v3 lists a process that publishes for the engine, hosts it or listens on its port, or a descendant; else, for the only engine of a pod, the GPUs that the kubelet gave to the pod; absent if it is not known for certain which GPUs serve the engine, and with --gpu off");
     EngineGpuEnergy(|engine| engine.gpus?.energy_joules) = GPUS.counter("nv_trt_llm_gpu_energy_joules_total").unit("joules")

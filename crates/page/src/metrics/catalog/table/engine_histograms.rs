@@ -1,10 +1,9 @@
 //! The histograms that this exporter defines for an engine.
 
-use super::{ENGINE, EngineReadings, When, families, seen};
+use super::{ENGINE, EngineReadings, EngineWriter, When, families, seen};
 
 families! {
-    first: super::engine_counters::END;
-    of: EngineReadings<'_>;
+    EngineHistograms of EngineReadings<'_> => EngineWriter<'_>;
 
     IterationLatency(|engine| &engine.totals.iteration_latency) = ENGINE.histogram("nv_trt_llm_iteration_latency_seconds")
         .unit("seconds").stable().help("Duration of one iteration in seconds, without iterations whose reported time includes waiting for requests.")
@@ -119,12 +118,12 @@ families! {
         .help("Time from one decoding step of a request to its next in seconds, over requests with speculative decoding, whose steps give several tokens.")
         .origin("differences of token_time in time_breakdown_metrics; requests with speculative_decoding")
         .feeds("timeBreakdownMetrics stepMetrics tokenTime");
-    RequestGpuForwardTime = ENGINE.histogram("nv_trt_llm_request_gpu_forward_time_seconds").unit("seconds")
+    RequestGpuForwardTime(|engine, series| series.all(engine.times.gpu_forward.each_ref().map(seen))) = ENGINE.histogram("nv_trt_llm_request_gpu_forward_time_seconds").unit("seconds")
         .by("phase", &["context", "generation"])
         .help("GPU time in seconds of the forward passes of all batches that one request was part of, by phase.")
         .origin("gpu_forward_time in ctx_chunk_metrics and step_metrics of time_breakdown_metrics; requests of a batch share its time, so a sum over requests exceeds the time of the GPU")
         .feeds("timeBreakdownMetrics ctxChunkMetrics stepMetrics gpuForwardTime");
-    RequestGpuSampleTime = ENGINE.histogram("nv_trt_llm_request_gpu_sample_time_seconds").unit("seconds")
+    RequestGpuSampleTime(|engine, series| series.all(engine.times.gpu_sample.each_ref().map(seen))) = ENGINE.histogram("nv_trt_llm_request_gpu_sample_time_seconds").unit("seconds")
         .by("phase", &["context", "generation"])
         .help("GPU time in seconds of sampling in all batches that one request was part of, by phase.")
         .origin("gpu_sample_time in time_breakdown_metrics, as for the forward passes")

@@ -12,9 +12,8 @@ const SOURCE: Area = Area::new(Group::Exporter, Stability::Stable, &["model", "s
 const PROCESS: Area = Area::new(Group::Exporter, Stability::Inherited, &[]);
 
 families! {
-    first: super::mig::END;
     // prometheus-client provides the values, so no family has a closure.
-    of: ();
+    Exporter of () => ();
 
     BuildInfo = EXPORTER.gauge("trtllm_exporter_build_info").labels(&["commit_date", "revision", "rustversion", "version"])
         .help("Version, git revision, day of the commit and compiler version of the exporter in labels; always 1.").origin("the build");

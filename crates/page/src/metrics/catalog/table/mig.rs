@@ -2,16 +2,20 @@
 
 use trtllm_records::gpu::MigInstance;
 
-use super::{Area, Group, Stability, families};
+use super::{Area, GpuWriter, Group, Stability, families};
 
 const MIG: Area = Area::new(Group::Gpu, Stability::Stable, &["gpu_uuid", "mig_uuid"]);
 const ACTIVITY: Area = Area::new(Group::Gpu, Stability::Experimental, &["gpu_uuid", "mig_uuid"]);
 
 families! {
-    first: super::gpu::END;
-    of: MigInstance;
+    Mig of MigInstance => GpuWriter<'_>;
 
-    MigInfo = MIG.gauge("nv_gpu_mig_info").labels(&["compute_instance_id", "gpu_instance_id", "gpu_uuid", "mig_profile", "mig_uuid"])
+    MigInfo(|mig, series| {
+        let id = |id: Option<u32>| id.map(|id| id.to_string()).unwrap_or_default();
+        let (compute, gpu) = (id(mig.compute_instance_id), id(mig.gpu_instance_id));
+        let profile = mig.profile.as_deref().unwrap_or_default();
+        series.with(&[("compute_instance_id", &*compute), ("gpu_instance_id", &*gpu), ("mig_profile", profile)], 1_u64)
+    }) = MIG.gauge("nv_gpu_mig_info").labels(&["compute_instance_id", "gpu_instance_id", "gpu_uuid", "mig_profile", "mig_uuid"])
         .help("MIG instance description in labels (profile, instance ids); always 1.")
         .origin("nvmlDeviceGetMigDeviceHandleByIndex, GpuInstanceId, ComputeInstanceId, Name");
     MigMemoryTotal(|mig| mig.memory.total_bytes) = MIG.gauge("nv_gpu_mig_memory_total_bytes").unit("bytes")

@@ -1,5 +1,5 @@
-//! The tables, joined in page order. To add a metric, add an entry to the table of its area; the order of the entries is
-//! their order on the page.
+//! The tables in page order. To add a metric, add an entry to the table of its area; the order of the entries is their
+//! order on the page.
 
 mod benchmark;
 mod dcgm;
@@ -18,104 +18,97 @@ mod trtllm;
 mod verdict;
 mod vllm;
 
-use std::fmt;
-use std::ops::Range;
+use std::sync::LazyLock;
 
+use trtllm_fold::rank_totals::Rank;
 use trtllm_records::schema::When;
 
-use super::id::{Id, families};
+use super::id::families;
 use super::metric::{Area, Group, Metric, Stability};
 use crate::metrics::engine_readings::EngineReadings;
 use crate::metrics::value::{Value, increased, seen};
+use crate::metrics::writer::{EngineWriter, GpuWriter};
 
 /// The area of the families that this exporter defines for an engine.
 const ENGINE: Area = Area::new(Group::Engine, Stability::Experimental, &["model", "version"]);
 const RANK: &[&str] = &["model", "rank", "version"];
 
-static TABLE: [Metric; exporter::END] = join([
-    (triton::FIRST, triton::FAMILIES),
-    (engine_counters::FIRST, engine_counters::FAMILIES),
-    (engine_histograms::FIRST, engine_histograms::FAMILIES),
-    (engine_gauges::FIRST, engine_gauges::FAMILIES),
-    (benchmark::FIRST, benchmark::FAMILIES),
-    (engine_gpus::FIRST, engine_gpus::FAMILIES),
-    (verdict::FIRST, verdict::FAMILIES),
-    (trtllm::FIRST, trtllm::FAMILIES),
-    (dynamo::FIRST, dynamo::FAMILIES),
-    (vllm::FIRST, vllm::FAMILIES),
-    (triton_core::FIRST, triton_core::FAMILIES),
-    (orchestrator::FIRST, orchestrator::FAMILIES),
-    (dcgm::FIRST, dcgm::FAMILIES),
-    (gpu::FIRST, gpu::FAMILIES),
-    (mig::FIRST, mig::FAMILIES),
-    (exporter::FIRST, exporter::FAMILIES),
-]);
+/// The name of a rank in a label.
+fn rank_name(rank: &Rank) -> String {
+    rank.number().map_or("other".to_owned(), |number| number.to_string())
+}
+
+/// The value of a label that the engine does not report.
+fn unknown() -> String {
+    "unknown".to_owned()
+}
+
+macro_rules! tables {
+    ($($table:ident = $module:ident),* $(,)?) => {
+        /// The tables, in page order.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub enum Table { $($table),* }
+
+        /// The families of each table.
+        pub(super) static TABLES: [&[Metric]; Table::ALL.len()] = [$($module::FAMILIES),*];
+
+        impl Table {
+            pub const ALL: [Self; [$(stringify!($module)),*].len()] = [$(Self::$table),*];
+        }
+    };
+}
+
+tables! {
+    Triton = triton,
+    EngineCounters = engine_counters,
+    EngineHistograms = engine_histograms,
+    EngineGauges = engine_gauges,
+    Benchmark = benchmark,
+    EngineGpus = engine_gpus,
+    Verdict = verdict,
+    Trtllm = trtllm,
+    Dynamo = dynamo,
+    Vllm = vllm,
+    TritonCore = triton_core,
+    Orchestrator = orchestrator,
+    Dcgm = dcgm,
+    Gpu = gpu,
+    Mig = mig,
+    Exporter = exporter,
+}
 
 /// All families in page order.
-pub static CATALOG: &[Metric] = &TABLE;
+pub static CATALOG: LazyLock<Vec<Metric>> = LazyLock::new(|| TABLES.concat());
 
-/// Indices of the families of an engine.
-pub const OF_ENGINES: Range<usize> = triton::FIRST..triton_core::END;
-/// Indices of the families that only an orchestrator has.
-pub const OF_ORCHESTRATORS: Range<usize> = orchestrator::FIRST..orchestrator::END;
-/// Indices of trtllm-serve's families.
-pub const OF_TRTLLM: Range<usize> = trtllm::FIRST..trtllm::END;
-/// Indices of the families that Dynamo's worker adds.
-pub const OF_DYNAMO: Range<usize> = dynamo::FIRST..dynamo::END;
-/// Indices of vLLM's families.
-pub const OF_VLLM: Range<usize> = vllm::FIRST..vllm::END;
-/// Indices of the families of a GPU, without dcgm-exporter's.
-pub const OF_GPUS: Range<usize> = gpu::FIRST..gpu::END;
-/// Indices of the families of a MIG instance.
-pub const OF_MIG_INSTANCES: Range<usize> = mig::FIRST..mig::END;
-/// Indices of the families of the exporter itself.
-pub const OF_EXPORTER: Range<usize> = exporter::FIRST..exporter::END;
+impl Table {
+    /// The tables of an engine under its own names.
+    pub const OF_ENGINES: [Self; 8] = [
+        Self::Triton,
+        Self::EngineCounters,
+        Self::EngineHistograms,
+        Self::EngineGauges,
+        Self::Benchmark,
+        Self::EngineGpus,
+        Self::Verdict,
+        Self::TritonCore,
+    ];
+}
 
-pub(in crate::metrics) use dcgm::{DcgmReadings, VALUES as VALUES_OF_DCGM};
-pub(in crate::metrics) use dynamo::VALUES as VALUES_OF_DYNAMO;
-pub(in crate::metrics) use gpu::VALUES as VALUES_OF_GPUS;
-pub(in crate::metrics) use mig::VALUES as VALUES_OF_MIG_INSTANCES;
-pub(in crate::metrics) use orchestrator::VALUES as VALUES_OF_ORCHESTRATORS;
-pub(in crate::metrics) use triton_core::VALUES as VALUES_OF_TRITON_CORE;
-pub(in crate::metrics) use trtllm::VALUES as VALUES_OF_TRTLLM;
-pub(in crate::metrics) use vllm::VALUES as VALUES_OF_VLLM;
+pub(in crate::metrics) use dcgm::{DcgmReadings, WRITE as DCGM};
+pub(in crate::metrics) use dynamo::WRITE as DYNAMO;
+pub(in crate::metrics) use gpu::{OneGpu, WRITE as GPUS, text};
+pub(in crate::metrics) use mig::WRITE as MIG_INSTANCES;
+pub(in crate::metrics) use orchestrator::WRITE as ORCHESTRATORS;
+pub(in crate::metrics) use triton::{WRITE as TRITON, kv_cache_blocks};
+pub(in crate::metrics) use triton_core::WRITE as TRITON_CORE;
+pub(in crate::metrics) use trtllm::WRITE as TRTLLM;
+pub(in crate::metrics) use vllm::WRITE as VLLM;
 
-/// Families of an engine, each with its value.
-type EngineValues = [(Id, for<'r, 'e> fn(&'r EngineReadings<'e>) -> Option<Value>)];
+/// Families of an engine, and the function that writes each.
+type EngineFamilies = [(super::Id, fn(&EngineReadings<'_>, &mut EngineWriter<'_>) -> Option<()>)];
 
-/// The families that every engine has, but no orchestrator.
-pub(in crate::metrics) const VALUES_OF_ENGINES: [&EngineValues; 5] =
-    [triton::VALUES, engine_counters::VALUES, engine_histograms::VALUES, engine_gauges::VALUES, benchmark::VALUES];
+/// The families that engines have, but no orchestrator.
+pub(in crate::metrics) const ENGINES: [&EngineFamilies; 4] =
+    [engine_counters::WRITE, engine_histograms::WRITE, engine_gauges::WRITE, benchmark::WRITE];
 /// The families that engines and orchestrators have.
-pub(in crate::metrics) const VALUES_OF_ALL: [&EngineValues; 2] = [engine_gpus::VALUES, verdict::VALUES];
-
-/// Fails to compile unless each table starts where the one before it ends.
-const fn join<const TABLES: usize>(tables: [(usize, &[Metric]); TABLES]) -> [Metric; exporter::END] {
-    let mut joined = [triton::FAMILIES[0]; exporter::END];
-    let (mut table, mut at) = (0, 0);
-    while table < TABLES {
-        let (first, families) = tables[table];
-        assert!(first == at, "a table's `first` is not the end of the table before it");
-        let mut family = 0;
-        while family < families.len() {
-            joined[at] = families[family];
-            (at, family) = (at + 1, family + 1);
-        }
-        table += 1;
-    }
-    assert!(at == exporter::END, "a table is missing");
-    joined
-}
-
-impl Id {
-    #[must_use]
-    pub fn metric(self) -> &'static Metric {
-        &TABLE[self.index()]
-    }
-}
-
-impl fmt::Debug for Id {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(self.metric().name)
-    }
-}
+pub(in crate::metrics) const ALL: [&EngineFamilies; 2] = [engine_gpus::WRITE, verdict::WRITE];

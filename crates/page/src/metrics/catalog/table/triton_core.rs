@@ -2,19 +2,21 @@
 
 use trtllm_fold::histogram::FIRST_TOKEN_MILLISECONDS;
 
-use super::{Area, EngineReadings, Group, Stability, When, families, seen};
+use super::{Area, EngineReadings, EngineWriter, Group, Stability, When, families, seen};
 
 const TRITON_CORE: Area = Area::new(Group::Compat, Stability::Inherited, &["model", "version"]);
 
 families! {
-    first: super::vllm::END;
-    of: EngineReadings<'_>;
+    TritonCore of EngineReadings<'_> => EngineWriter<'_>;
 
     InferenceRequestSuccess(|engine| engine.requests.succeeded) = TRITON_CORE.legacy_counter("nv_inference_request_success")
         .help("Number of successful inference requests, all batch sizes")
         .origin("triton-core: requests with finishReason stop or length; nv_trt_llm_requests_completed_total if no reason is known 5 s after the first request has completed")
         .when(&[When::Iterations]);
-    InferenceRequestFailure = TRITON_CORE.legacy_counter("nv_inference_request_failure")
+    InferenceRequestFailure(|engine, series| {
+        let [_, _, timeout, cancelled, other] = engine.requests.finished.unwrap_or_default();
+        series.all([0, cancelled, timeout.saturating_add(other), 0].map(Some))
+    }) = TRITON_CORE.legacy_counter("nv_inference_request_failure")
         .by("reason", &["BACKEND", "CANCELED", "OTHER", "REJECTED"])
         .help("Number of failed inference requests, all batch sizes")
         .origin("triton-core: requests with a known finishReason: cancelled becomes CANCELED, timeout and an error become OTHER; 0 where reasons are unknown")

@@ -1,16 +1,26 @@
 //! trtllm-serve's own families (`--metrics.compat trtllm`), with the meaning that trtllm-serve gives them. As on its page, most
 //! counters appear with their first increase, and a histogram with its first observation.
 
+use trtllm_fold::cache_tiers::{LevelTokens, MAX_LEVELS, TierNumbers};
 use trtllm_fold::share::ratio;
+use trtllm_records::named_numbers::NamedNumbers as _;
+use trtllm_records::server_metrics::ConfigSection;
 
-use super::{Area, EngineReadings, Group, Stability, When, families, increased, seen};
+use super::{Area, EngineReadings, EngineWriter, Group, Stability, When, families, increased, seen};
 
 const TRTLLM: Area =
     Area::new(Group::Compat, Stability::Inherited, &["engine_type", "model_name"]).when(&[When::Iterations]);
 
+/// The labels of trtllm-serve's own family, without those that the engine's series have anyway.
+fn configuration(engine: &EngineReadings<'_>, series: &mut EngineWriter<'_>, section: ConfigSection) {
+    if let Some(labels) = engine.requests.server.config.get(&section) {
+        let more: Vec<_> = labels.iter().filter(|(name, _)| !series.has_label(name)).cloned().collect();
+        series.with(more, 1_u64);
+    }
+}
+
 families! {
-    first: super::verdict::END;
-    of: EngineReadings<'_>;
+    Trtllm of EngineReadings<'_> => EngineWriter<'_>;
 
     TrtllmNumRequestsRunning(|engine| engine.load?.active) = TRTLLM.gauge("trtllm_num_requests_running")
         .help("Active requests.").on_gateway("Requests scheduled in the last iteration.")
@@ -97,7 +107,10 @@ families! {
         TRTLLM.counter("trtllm_spec_decode_num_accepted_tokens_total")
         .help("Accepted draft tokens.").origin("trtllm: numAcceptedTokens; as trtllm_spec_decode_num_draft_tokens_total")
         .when(&[When::Speculation]);
-    TrtllmRequestSuccess = TRTLLM.counter("trtllm_request_success_total")
+    TrtllmRequestSuccess(|engine, series| {
+        // trtllm-serve has only the first four of our finish reasons.
+        series.all(engine.requests.finished?.map(increased))
+    }) = TRTLLM.counter("trtllm_request_success_total")
         .by("finished_reason", &["stop", "length", "timeout", "cancelled"])
         .help("Finished requests, by finish reason.").origin("trtllm: as nv_trt_llm_requests_finished_total")
         .when(&[When::Entries, When::ServerPage]);
@@ -138,7 +151,16 @@ families! {
         TRTLLM.counter("trtllm_kv_cache_disk_prefetch_blocks_total")
         .help("KV cache blocks prefetched from disk to host.").origin("trtllm: iterDiskPrefetchBlocks")
         .when(&[When::V2]);
-    TrtllmPromptCacheHitTokens = TRTLLM.counter("trtllm_prompt_cache_hit_tokens_total")
+    TrtllmPromptCacheHitTokens(|engine, series| {
+        // Unlike trtllm-serve's other counters, these start at 0.
+        for (level, LevelTokens { unnamed, by_tier }) in engine.totals.pools.cached_tokens.by_level.iter().enumerate() {
+            let name = if level < MAX_LEVELS { level.to_string() } else { "other".to_owned() };
+            let tiers = TierNumbers::NAMES.iter().copied().zip(by_tier.numbers());
+            for (tier, tokens) in std::iter::once(("", *unnamed)).chain(tiers) {
+                series.with([("cache_level", name.clone()), ("cache_tier", tier.to_owned())], tokens);
+            }
+        }
+    }) = TRTLLM.counter("trtllm_prompt_cache_hit_tokens_total")
         .labels(&["cache_level", "cache_tier", "engine_type", "model_name"])
         .help("Prompt tokens found in the KV cache, by cache level.")
         .origin("trtllm: iterCachedTokensByLevel, all levels from 0; cache_level is the position in the list (other from 64 on), cache_tier is gpu, host, disk or other by kvCacheLevelTiers, empty where the engine does not send it")
@@ -153,29 +175,29 @@ families! {
         .help("Prompt tokens of finished requests that were found in the KV cache.")
         .origin("trtllm: trtllm-serve's own counter; else the sum of nv_trt_llm_request_cached_tokens")
         .when(&[When::Entries, When::ServerPage]);
-    TrtllmRequestError = TRTLLM.counter("trtllm_request_error_total").labels(&["engine_type", "http_code", "model_name"])
+    TrtllmRequestError(|engine, series| series.by_label("http_code", &engine.requests.server.errors)) = TRTLLM.counter("trtllm_request_error_total").labels(&["engine_type", "http_code", "model_name"])
         .help("Refused requests, by HTTP status.").origin("trtllm: as nv_trt_llm_request_errors_total")
         .when(&[When::ServerPage]);
-    TrtllmSpecDraftedByPosition = TRTLLM.counter("trtllm_spec_decode_drafted_tokens_total")
+    TrtllmSpecDraftedByPosition(|engine, series| series.by_label("token_position", &engine.requests.server.drafted_tokens)) = TRTLLM.counter("trtllm_spec_decode_drafted_tokens_total")
         .labels(&["engine_type", "model_name", "token_position"])
         .help("Draft tokens, by position in the draft.")
         .origin("trtllm: trtllm-serve's own counter; at most 64 positions, further ones are other")
         .when(&[When::ServerPage]);
-    TrtllmSpecAcceptedByPosition = TRTLLM.counter("trtllm_spec_decode_accepted_tokens_total")
+    TrtllmSpecAcceptedByPosition(|engine, series| series.by_label("token_position", &engine.requests.server.accepted_tokens)) = TRTLLM.counter("trtllm_spec_decode_accepted_tokens_total")
         .labels(&["engine_type", "model_name", "token_position"])
         .help("Accepted draft tokens, by position in the draft.")
         .origin("trtllm: trtllm-serve's own counter; at most 64 positions, further ones are other")
         .when(&[When::ServerPage]);
-    TrtllmModelConfig = TRTLLM.gauge("trtllm_model_config_info")
+    TrtllmModelConfig(|engine, series| configuration(engine, series, ConfigSection::Model)) = TRTLLM.gauge("trtllm_model_config_info")
         .help("The model's configuration as labels; always 1.")
         .origin("trtllm: trtllm-serve's own labels, at most 32 with 64 characters each").when(&[When::ServerPage]);
-    TrtllmParallelConfig = TRTLLM.gauge("trtllm_parallel_config_info")
+    TrtllmParallelConfig(|engine, series| configuration(engine, series, ConfigSection::Parallel)) = TRTLLM.gauge("trtllm_parallel_config_info")
         .help("The parallelism's configuration as labels; always 1.").origin("trtllm: trtllm-serve's own labels, as trtllm_model_config_info")
         .when(&[When::ServerPage]);
-    TrtllmSpeculativeConfig = TRTLLM.gauge("trtllm_speculative_config_info")
+    TrtllmSpeculativeConfig(|engine, series| configuration(engine, series, ConfigSection::Speculative)) = TRTLLM.gauge("trtllm_speculative_config_info")
         .help("The configuration of speculative decoding as labels; always 1.")
         .origin("trtllm: trtllm-serve's own labels, as trtllm_model_config_info").when(&[When::ServerPage]);
-    TrtllmKvCacheConfig = TRTLLM.gauge("trtllm_kv_cache_config_info")
+    TrtllmKvCacheConfig(|engine, series| configuration(engine, series, ConfigSection::KvCache)) = TRTLLM.gauge("trtllm_kv_cache_config_info")
         .help("The KV cache's configuration as labels; always 1.").origin("trtllm: trtllm-serve's own labels, as trtllm_model_config_info")
         .when(&[When::ServerPage]);
     TrtllmTimeToFirstToken(|engine| seen(&engine.times.time_to_first_token)) = TRTLLM.histogram("trtllm_time_to_first_token_seconds")

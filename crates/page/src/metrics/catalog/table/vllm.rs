@@ -2,13 +2,14 @@
 //! reference page (`src/tools/metrics.md`) lists the families that are missing here because TensorRT-LLM's statistics lack
 //! their values.
 
-use super::{Area, EngineReadings, Group, Stability, When, families, seen};
+use trtllm_records::server_metrics::ConfigSection;
+
+use super::{Area, EngineReadings, EngineWriter, Group, Stability, When, families, seen};
 
 const VLLM: Area = Area::new(Group::Compat, Stability::Inherited, &["engine", "model_name"]).when(&[When::Iterations]);
 
 families! {
-    first: super::dynamo::END;
-    of: EngineReadings<'_>;
+    Vllm of EngineReadings<'_> => EngineWriter<'_>;
 
     VllmRunning(|engine| engine.load?.active_of_all()) = VLLM.gauge("vllm:num_requests_running")
         .help("Number of requests that the engine has admitted.").origin("vllm: numActiveRequests");
@@ -17,7 +18,21 @@ families! {
         .origin("vllm: nv_trt_llm_waiting_requests_estimate, rounded, and the requests with a seat that are in no batch; vLLM also counts requests here that have no seat or were preempted");
     VllmKvCacheUsage(|engine| engine.kv_cache_utilization()) = VLLM.gauge("vllm:kv_cache_usage_perc")
         .help("Share (0-1) of KV cache blocks in use.").origin("vllm: usedNumBlocks / maxNumBlocks");
-    VllmCacheConfig = VLLM.gauge("vllm:cache_config_info")
+    VllmCacheConfig(|engine, series| {
+        // A router treats an engine as fresh while it finds any of these families, so this one disappears with the load.
+        // Readers multiply the block size by the number of blocks. With several pool groups the product would not be
+        // the capacity, so the family is absent.
+        let load = engine.load.filter(|load| load.pools.groups.is_none_or(|groups| groups <= 1))?;
+        let (block_size, blocks) = (load.kv?.tokens_per_block?, load.kv?.max_num_blocks?);
+        let mut config = engine.requests.server.config.get(&ConfigSection::KvCache).into_iter().flatten();
+        let reuse = config.find(|(name, _)| name == "enable_block_reuse").map(|(_, value)| value.clone());
+        let labels = [
+            ("block_size", block_size.to_string()),
+            ("enable_prefix_caching", reuse.unwrap_or_else(|| "None".to_owned())),
+            ("num_gpu_blocks", blocks.to_string()),
+        ];
+        series.with(labels, 1_u64)
+    }) = VLLM.gauge("vllm:cache_config_info")
         .labels(&["block_size", "enable_prefix_caching", "engine", "model_name", "num_gpu_blocks"])
         .help("Size of the KV cache as labels; always 1.")
         .origin("vllm: tokensPerBlock, maxNumBlocks; enable_prefix_caching is enable_block_reuse of trtllm-serve's own page, else None; absent with several pool groups, because readers multiply the two sizes");
@@ -45,7 +60,10 @@ families! {
         .help("Prompt tokens found in the KV cache.")
         .origin("vllm: as vllm:prompt_tokens_cached_total (trtllm-serve's own counter or iterCachedTokensByLevel), where the queries are known")
         .when(&[When::V2, When::ServerPage]);
-    VllmRequestSuccess = VLLM.counter("vllm:request_success_total")
+    VllmRequestSuccess(|engine, series| {
+        let [stop, length, timeout, cancelled, other] = engine.requests.finished?;
+        series.all([stop, length, timeout.saturating_add(cancelled), other].map(Some))
+    }) = VLLM.counter("vllm:request_success_total")
         .by("finished_reason", &["stop", "length", "abort", "error"])
         .help("Finished requests, by finish reason.")
         .origin("vllm: as nv_trt_llm_requests_finished_total; abort is timeout and cancelled, error is other")
