@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::cli::CatalogFormat;
 use trtllm_page::metrics::catalog::equivalents::{EQUIVALENTS, Equivalent};
-use trtllm_page::metrics::catalog::feeds::{families_of, statistics_of};
+use trtllm_page::metrics::catalog::feeds::{families_of, origin_of, statistics_of};
 use trtllm_page::metrics::catalog::not_read::FAMILIES_NOT_SERVED;
 use trtllm_page::metrics::catalog::{CATALOG, Group, Metric, MetricKind};
 use trtllm_records::fields;
@@ -87,7 +87,7 @@ fn family(metric: &Metric) -> Vec<String> {
         labels.push(format!("`{}`: {}", variant.label, variant.values.join(", ")));
     }
     let mut cells = vec![code(metric.name), kind.to_owned(), metric.stability.name().to_owned(), labels.join(", ")];
-    cells.extend([metric.help.to_owned(), metric.origin.to_owned()]);
+    cells.extend([metric.help.to_owned(), origin_of(metric).into_owned()]);
     if matches!(metric.group, Group::Triton | Group::Engine | Group::Compat) {
         cells.push(join(statistics_of(metric).into_iter().map(|statistics| statistics.name().to_owned())));
     }
@@ -144,7 +144,7 @@ fn metrics_json() -> Value {
             "variant": metric.variant.map(|variant| json!({"label": variant.label, "values": variant.values})),
             "group": metric.group.name(),
             "help": metric.help,
-            "origin": metric.origin,
+            "origin": origin_of(metric),
             "stability": metric.stability.name(),
             "legacy_name": metric.kind == MetricKind::LegacyCounter,
         })

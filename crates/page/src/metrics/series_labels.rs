@@ -6,13 +6,15 @@ use std::sync::Arc;
 use super::catalog::{Id, Table};
 use super::labels::Labels;
 
+type OfTable = Box<[Box<[Arc<Labels>]>]>;
+
 /// The labels of every series of one engine, GPU or MIG instance, made once.
 #[derive(Debug)]
 pub(super) struct SeriesLabels {
     base: Arc<Labels>,
     /// For each family of each table, the labels of its series, one for each label value. Empty for a family with the base
     /// labels only.
-    tables: Box<[Box<[Box<[Arc<Labels>]>]>]>,
+    tables: Box<[OfTable]>,
     others: Vec<Other>,
     /// Index in `others` at which [`SeriesLabels::with`] starts to search.
     next: usize,
@@ -38,7 +40,7 @@ impl SeriesLabels {
             pairs.map(|pair| Arc::new(Labels::extend(&base, [pair]))).collect()
         };
         let count = tables.iter().map(|table| *table as usize + 1).max().unwrap_or(0);
-        let mut of_tables = vec![Box::default(); count];
+        let mut of_tables = vec![OfTable::default(); count];
         for table in tables {
             of_tables[*table as usize] = Id::all(*table).map(of_family).collect();
         }

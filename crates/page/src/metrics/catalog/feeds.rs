@@ -1,5 +1,7 @@
 //! What feeds a family, and which families a field feeds.
 
+use std::borrow::Cow;
+
 use trtllm_records::fields;
 use trtllm_records::schema::{Field, When};
 
@@ -29,4 +31,20 @@ pub fn is(field: &Field, name: &str) -> bool {
         Some(name) => name == (field.structure, field.key),
         None => name == field.key && field.none.is_none(),
     }
+}
+
+/// Where the value of a family comes from, in the source's own names.
+#[must_use]
+pub fn origin_of(metric: &Metric) -> Cow<'static, str> {
+    let mut texts = origins().filter(|(group, name, _)| (*group, *name) == (metric.group.name(), metric.name));
+    texts.next().map_or_else(|| metric.feeds.replace(' ', ", ").into(), |(_, _, text)| text.into())
+}
+
+/// The lines of `origins.md`: group, name and text.
+pub(super) fn origins() -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
+    let groups = include_str!("origins.md").split("\n## ").skip(1).filter_map(|part| part.split_once('\n'));
+    groups.flat_map(|(group, lines)| {
+        let named = lines.lines().filter_map(|line| line.strip_prefix("- `")?.split_once("`: "));
+        named.map(move |(name, text)| (group, name, text))
+    })
 }

@@ -8,8 +8,8 @@ pub enum MetricKind {
     Gauge,
     /// The name ends in `_total`.
     Counter,
-    /// A counter that Triton named without `_total`. It keeps its bare name in every format: text `counter`, OpenMetrics
-    /// `unknown` (the only type that allows a counter such a name), protobuf COUNTER.
+    /// A counter that Triton named without `_total`. It keeps its bare name in every format: text `counter`,
+    /// OpenMetrics `unknown` (the only type that allows a counter such a name), protobuf COUNTER.
     LegacyCounter,
     Histogram,
 }
@@ -103,9 +103,8 @@ pub struct Metric {
     pub help: &'static str,
     /// HELP on `/metrics/gateway`, if the numbers have another meaning there.
     pub gateway_help: Option<&'static str>,
-    /// Where the value comes from, in the source's own names.
-    pub origin: &'static str,
-    /// The fields of the schema that feed it, separated by spaces: a key, which stands for that key in every struct, or `struct.key`.
+    /// The fields of the schema that feed it, separated by spaces: a key, which stands for that key in every struct, or
+    /// `struct.key`.
     pub feeds: &'static str,
     /// Kinds of statistics that feed it beside those fields. One kind is enough.
     pub when: &'static [When],
@@ -152,11 +151,6 @@ impl Metric {
 
     pub(super) const fn on_gateway(mut self, help: &'static str) -> Self {
         self.gateway_help = Some(help);
-        self
-    }
-
-    pub(super) const fn origin(mut self, origin: &'static str) -> Self {
-        self.origin = origin;
         self
     }
 
@@ -220,7 +214,6 @@ impl Area {
             variant: None,
             help: "",
             gateway_help: None,
-            origin: "",
             feeds: "",
             when,
         }

@@ -7,6 +7,7 @@ use trtllm_records::orchestrator::Side;
 use trtllm_records::perf_metrics::FinishReason;
 use trtllm_verdict::cause::Cause;
 
+use super::feeds::{origin_of, origins};
 use super::*;
 
 #[test]
@@ -41,7 +42,11 @@ fn every_family_has_a_help_text_that_needs_no_escaping_and_an_origin() {
         for help in [Some(metric.help), metric.gateway_help].into_iter().flatten() {
             assert!(!help.contains(['\\', '\n', '"']) && help.len() > 10, "{}", metric.name);
         }
-        assert!(!metric.origin.is_empty(), "{}", metric.name);
+        assert!(!origin_of(metric).is_empty(), "{}: add a line to origins.md, or `feeds`", metric.name);
+    }
+    let names: Vec<_> = CATALOG.iter().map(|metric| (metric.group.name(), metric.name)).collect();
+    for (group, name, _) in origins() {
+        assert!(names.contains(&(group, name)), "origins.md: {group} has no {name}");
     }
 }
 
@@ -49,7 +54,7 @@ fn every_family_has_a_help_text_that_needs_no_escaping_and_an_origin() {
 fn texts_name_only_families_that_exist() {
     let names: HashSet<&str> = CATALOG.iter().map(|metric| metric.name).collect();
     for metric in CATALOG.iter() {
-        let texts = [metric.help, metric.origin];
+        let texts = [metric.help, &origin_of(metric)];
         let words = texts.into_iter().flat_map(|text| text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_'));
         for word in words.filter(|word| word.starts_with("nv_trt_llm_") || word.starts_with("trtllm_exporter_")) {
             assert!(names.contains(word), "{} names {word}", metric.name);

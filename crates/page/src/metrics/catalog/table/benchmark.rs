@@ -33,66 +33,69 @@ fn statistics(distribution: Percentiles, unit: f64) -> [Option<f64>; 7] {
 families! {
     Benchmark of EngineReadings<'_> => EngineWriter<'_>;
 
-    BenchTokenRate(|engine| engine.bench?.performance.token_throughput_per_sec) = BENCH.gauge("nv_trt_llm_bench_output_tokens_per_second")
-        .help("Output tokens per second in the benchmark.")
-        .origin("report: performance.system_output_throughput_tok_s; first format: performance.token_throughput_per_sec");
+    BenchTokenRate(|engine| engine.bench?.performance.token_throughput_per_sec) =
+        BENCH.gauge("nv_trt_llm_bench_output_tokens_per_second").help("Output tokens per second in the benchmark.");
     BenchTotalTokenRate(|engine| engine.bench?.performance.total_token_throughput_per_sec) =
         BENCH.gauge("nv_trt_llm_bench_total_tokens_per_second")
-        .help("Input and output tokens per second in the benchmark.").origin("report: performance.system_total_throughput_tok_s");
+        .help("Input and output tokens per second in the benchmark.");
     BenchGpuTokenRate(|engine| engine.bench?.performance.gpu_token_throughput_per_sec) =
         BENCH.gauge("nv_trt_llm_bench_gpu_output_tokens_per_second")
-        .help("Output tokens per second and GPU in the benchmark.").origin("report: performance.output_throughput_per_gpu_tok_s");
+        .help("Output tokens per second and GPU in the benchmark.");
     BenchUserTokenRate(|engine| engine.bench?.performance.user_token_throughput_per_sec) =
         BENCH.gauge("nv_trt_llm_bench_user_output_tokens_per_second")
-        .help("Output tokens per second of one request in the benchmark, from its start to its end, on average.")
-        .origin("report: performance.output_throughput_per_user_tok_s");
-    BenchUserGenerationRate(|engine, series| series.all(statistics(engine.bench?.performance.user_generation_per_sec, 1.0))) = BENCH.gauge("nv_trt_llm_bench_user_generation_tokens_per_second").by("statistic", STATISTICS)
-        .help("Output tokens per second of one request after its first token in the benchmark.")
-        .origin("report: streaming_metrics.gen_tps_percentiles, token_output_speed_tok_s");
-    BenchRequestRate(|engine| engine.bench?.performance.request_throughput_per_sec) = BENCH.gauge("nv_trt_llm_bench_requests_per_second")
-        .help("Requests per second in the benchmark.")
-        .origin("report: performance.request_throughput_req_s; first format: performance.request_throughput_per_sec");
-    BenchDuration(|engine| engine.bench?.performance.total_latency_ms? / 1000.0) = BENCH.gauge("nv_trt_llm_bench_duration_seconds")
-        .unit("seconds").help("Duration of the benchmark in seconds.").origin("report: performance.total_latency_ms");
+        .help("Output tokens per second of one request in the benchmark, from its start to its end, on average.");
+    BenchUserGenerationRate(
+        |engine, series| series.all(statistics(engine.bench?.performance.user_generation_per_sec, 1.0))
+    ) = BENCH.gauge("nv_trt_llm_bench_user_generation_tokens_per_second").by("statistic", STATISTICS)
+        .help("Output tokens per second of one request after its first token in the benchmark.");
+    BenchRequestRate(|engine| engine.bench?.performance.request_throughput_per_sec) =
+        BENCH.gauge("nv_trt_llm_bench_requests_per_second").help("Requests per second in the benchmark.");
+    BenchDuration(|engine| engine.bench?.performance.total_latency_ms? / 1000.0) =
+        BENCH.gauge("nv_trt_llm_bench_duration_seconds").unit("seconds").help("Duration of the benchmark in seconds.");
     BenchRequests(|engine| engine.bench?.requests.count) = BENCH.gauge("nv_trt_llm_bench_requests")
-        .help("Number of requests in the benchmark.").origin("report: request_info.num_requests");
-    BenchConcurrentRequests(|engine| engine.bench?.requests.concurrent) = BENCH.gauge("nv_trt_llm_bench_concurrent_requests")
-        .help("Mean number of requests in the benchmark that were sent and had not ended, those in the queue included.").origin("report: request_info.avg_num_concurrent_requests");
-    BenchTimeToFirstToken(|engine, series| series.all(statistics(engine.bench?.latency_stats.ttft_ms, 1000.0))) = BENCH.gauge("nv_trt_llm_bench_time_to_first_token_seconds").unit("seconds")
-        .by("statistic", STATISTICS)
-        .help("Time to first token in the benchmark in seconds.")
-        .origin("report: streaming_metrics.ttft_percentiles, avg_ttft_ms; first format: latency_stats.ttft_ms");
-    BenchTimePerOutputToken(|engine, series| series.all(statistics(engine.bench?.latency_stats.tbt_ms, 1000.0))) = BENCH.gauge("nv_trt_llm_bench_time_per_output_token_seconds").unit("seconds")
-        .by("statistic", STATISTICS)
-        .help("Time per output token after the first in the benchmark in seconds.")
-        .origin("report: streaming_metrics.tpot_percentiles, avg_tpot_ms; first format: latency_stats.tbt_ms");
-    BenchE2eLatency(|engine, series| series.all(statistics(engine.bench?.latency_stats.e2e_ms, 1000.0))) = BENCH.gauge("nv_trt_llm_bench_e2e_request_latency_seconds").unit("seconds")
-        .by("statistic", STATISTICS)
-        .help("End-to-end request latency in the benchmark in seconds.")
-        .origin("report: performance.request_latency_percentiles_ms, avg_request_latency_ms; first format: latency_stats.e2e_ms");
-    BenchInputTokens(|engine, series| series.all(statistics(engine.bench?.input_output_stats.input_tokens, 1.0))) = BENCH.gauge("nv_trt_llm_bench_input_tokens").unit("tokens").by("statistic", STATISTICS)
-        .help("Prompt tokens per request in the benchmark.")
-        .origin("report: dataset.isl_stats and max_isl; avg: request_info.avg_input_length, else of the data set; first format: input_output_stats.input_tokens");
-    BenchOutputTokens(|engine, series| series.all(statistics(engine.bench?.input_output_stats.output_tokens, 1.0))) = BENCH.gauge("nv_trt_llm_bench_output_tokens").unit("tokens").by("statistic", STATISTICS)
-        .help("Generated tokens per request in the benchmark.")
-        .origin("report: dataset.osl_stats and max_osl; avg: request_info.avg_output_length, else of the data set; first format: input_output_stats.output_tokens");
-    BenchSequenceTokens(|engine, series| series.all(statistics(engine.bench?.input_output_stats.sequence_tokens, 1.0))) = BENCH.gauge("nv_trt_llm_bench_sequence_tokens").unit("tokens").by("statistic", STATISTICS)
-        .help("Prompt and generated tokens together per request in the benchmark.")
-        .origin("report: dataset.seq_len_stats, avg_sequence_length, max_sequence_length");
-    BenchSpecDraftTokens(|engine, series| series.all(statistics(engine.bench?.speculation.draft_tokens, 1.0))) = BENCH.gauge("nv_trt_llm_bench_spec_decode_draft_tokens").unit("tokens").by("statistic", STATISTICS)
-        .help("Draft tokens per request in the benchmark.").origin("report: decoding_stats.num_draft_tokens_percentiles");
-    BenchSpecAcceptedTokens(|engine, series| series.all(statistics(engine.bench?.speculation.accepted_tokens, 1.0))) = BENCH.gauge("nv_trt_llm_bench_spec_decode_accepted_tokens").unit("tokens").by("statistic", STATISTICS)
-        .help("Accepted draft tokens per request in the benchmark.").origin("report: decoding_stats.num_accepted_draft_tokens_percentiles");
-    BenchSpecAcceptanceRatio(|engine, series| series.all(statistics(engine.bench?.speculation.acceptance_ratio, 1.0))) = BENCH.gauge("nv_trt_llm_bench_spec_decode_acceptance_ratio").unit("ratio").by("statistic", STATISTICS)
-        .help("Share (0-1) of draft tokens per request that were accepted in the benchmark.").origin("report: decoding_stats.draft_acceptance_rate_percentiles");
-    BenchSpecAcceptanceLength(|engine, series| series.all(statistics(engine.bench?.speculation.acceptance_length, 1.0))) = BENCH.gauge("nv_trt_llm_bench_spec_decode_acceptance_length").by("statistic", STATISTICS)
-        .help("Tokens per decoding step with speculative decoding in the benchmark.").origin("report: decoding_stats.acceptance_length_percentiles");
+        .help("Number of requests in the benchmark.");
+    BenchConcurrentRequests(|engine| engine.bench?.requests.concurrent) =
+        BENCH.gauge("nv_trt_llm_bench_concurrent_requests")
+        .help("Mean number of requests in the benchmark that were sent and had not ended, those in the queue \
+            included.");
+    BenchTimeToFirstToken(|engine, series| series.all(statistics(engine.bench?.latency_stats.ttft_ms, 1000.0))) =
+        BENCH.gauge("nv_trt_llm_bench_time_to_first_token_seconds").unit("seconds").by("statistic", STATISTICS)
+        .help("Time to first token in the benchmark in seconds.");
+    BenchTimePerOutputToken(|engine, series| series.all(statistics(engine.bench?.latency_stats.tbt_ms, 1000.0))) =
+        BENCH.gauge("nv_trt_llm_bench_time_per_output_token_seconds").unit("seconds").by("statistic", STATISTICS)
+        .help("Time per output token after the first in the benchmark in seconds.");
+    BenchE2eLatency(|engine, series| series.all(statistics(engine.bench?.latency_stats.e2e_ms, 1000.0))) =
+        BENCH.gauge("nv_trt_llm_bench_e2e_request_latency_seconds").unit("seconds").by("statistic", STATISTICS)
+        .help("End-to-end request latency in the benchmark in seconds.");
+    BenchInputTokens(|engine, series| series.all(statistics(engine.bench?.input_output_stats.input_tokens, 1.0))) =
+        BENCH.gauge("nv_trt_llm_bench_input_tokens").unit("tokens").by("statistic", STATISTICS)
+        .help("Prompt tokens per request in the benchmark.");
+    BenchOutputTokens(|engine, series| series.all(statistics(engine.bench?.input_output_stats.output_tokens, 1.0))) =
+        BENCH.gauge("nv_trt_llm_bench_output_tokens").unit("tokens").by("statistic", STATISTICS)
+        .help("Generated tokens per request in the benchmark.");
+    BenchSequenceTokens(
+        |engine, series| series.all(statistics(engine.bench?.input_output_stats.sequence_tokens, 1.0))
+    ) = BENCH.gauge("nv_trt_llm_bench_sequence_tokens").unit("tokens").by("statistic", STATISTICS)
+        .help("Prompt and generated tokens together per request in the benchmark.");
+    BenchSpecDraftTokens(|engine, series| series.all(statistics(engine.bench?.speculation.draft_tokens, 1.0))) =
+        BENCH.gauge("nv_trt_llm_bench_spec_decode_draft_tokens").unit("tokens").by("statistic", STATISTICS)
+        .help("Draft tokens per request in the benchmark.");
+    BenchSpecAcceptedTokens(|engine, series| series.all(statistics(engine.bench?.speculation.accepted_tokens, 1.0))) =
+        BENCH.gauge("nv_trt_llm_bench_spec_decode_accepted_tokens").unit("tokens").by("statistic", STATISTICS)
+        .help("Accepted draft tokens per request in the benchmark.");
+    BenchSpecAcceptanceRatio(|engine, series| series.all(statistics(engine.bench?.speculation.acceptance_ratio, 1.0))) =
+        BENCH.gauge("nv_trt_llm_bench_spec_decode_acceptance_ratio").unit("ratio").by("statistic", STATISTICS)
+        .help("Share (0-1) of draft tokens per request that were accepted in the benchmark.");
+    BenchSpecAcceptanceLength(
+        |engine, series| series.all(statistics(engine.bench?.speculation.acceptance_length, 1.0))
+    ) = BENCH.gauge("nv_trt_llm_bench_spec_decode_acceptance_length").by("statistic", STATISTICS)
+        .help("Tokens per decoding step with speculative decoding in the benchmark.");
     BenchEnergy(|engine| engine.bench?.energy.joules) = BENCH.gauge("nv_trt_llm_bench_energy_joules").unit("joules")
-        .help("Energy used by the GPUs in the benchmark in joules.").origin("report: energy.total_energy_j");
-    BenchTokensPerJoule(|engine| engine.bench?.energy.output_tokens_per_joule) = BENCH.gauge("nv_trt_llm_bench_output_tokens_per_joule")
-        .help("Output tokens per joule in the benchmark.").origin("report: energy.output_tps_per_w");
+        .help("Energy used by the GPUs in the benchmark in joules.");
+    BenchTokensPerJoule(|engine| engine.bench?.energy.output_tokens_per_joule) =
+        BENCH.gauge("nv_trt_llm_bench_output_tokens_per_joule").help("Output tokens per joule in the benchmark.");
     BenchPower(|engine| engine.bench?.energy.power_watts) = BENCH.gauge("nv_trt_llm_bench_power_watts").unit("watts")
-        .help("Mean power of the GPUs in the benchmark in watts.").origin("report: energy.average_gpu_power");
+        .help("Mean power of the GPUs in the benchmark in watts.");
     BenchConfig(|engine, series| {
         let BenchReport { metadata, configuration: config, .. } = engine.bench?;
         series.all([
@@ -107,8 +110,7 @@ families! {
             config.kv_memory_percentage,
         ])
     }) = BENCH.gauge("nv_trt_llm_bench_config").by("setting", SETTINGS)
-        .help("Configuration of the benchmark, by setting.")
-        .origin("report: world_info.world_size (num_gpus), tp_size, pp_size, ep_size, max_batch_size, max_num_tokens, kv_cache_percentage (kv_memory_ratio, 0 to 1; a percentage is divided by 100); engine.max_input_length, max_sequence_length; first format: metadata.num_gpus and configuration");
+        .help("Configuration of the benchmark, by setting.");
     BenchInfo(|engine, series| {
         let BenchReport { metadata, configuration, .. } = engine.bench?;
         let labels = [
@@ -126,7 +128,10 @@ families! {
         let short = |value: &Option<String>| Some(value.as_ref()?.chars().take(MAX_LABEL).collect());
         series.with(labels.map(|(name, value)| (name, short(value).unwrap_or_else(unknown))), 1_u64)
     }) = BENCH.gauge("nv_trt_llm_bench_info")
-        .labels(&["backend", "bench_model", "bench_timestamp", "decoding_mode", "dtype", "engine_version", "gpu_name", "kv_cache_dtype", "model", "quantization", "scheduler_policy", "version"])
-        .help("Benchmark description in labels (model, TensorRT-LLM, GPU, quantization, scheduling policy, speculative decoding, time); always 1.")
-        .origin("report: engine.model, version, backend, dtype, quantization, kv_cache_dtype; machine.name; world_info.scheduling_policy; decoding_stats.mode; first format: metadata and configuration");
+        .labels(&[
+            "backend", "bench_model", "bench_timestamp", "decoding_mode", "dtype", "engine_version", "gpu_name",
+            "kv_cache_dtype", "model", "quantization", "scheduler_policy", "version",
+        ])
+        .help("Benchmark description in labels (model, TensorRT-LLM, GPU, quantization, scheduling policy, speculative \
+            decoding, time); always 1.");
 }

@@ -12,18 +12,13 @@ families! {
 
     DynamoTransferSuccess(|engine| increased(engine.times.kv_transfers.latency.count())) =
         DYNAMO.counter("trtllm_kv_transfer_success_total")
-        .help("KV cache transfers from the context server that have ended.")
-        .origin("dynamo: number of nv_trt_llm_kv_cache_transfer_seconds").when(&[When::Rows, When::Entries]);
-    DynamoTransferLatency(|engine| seen(&engine.times.kv_transfers.latency)) = DYNAMO.histogram("trtllm_kv_transfer_latency_seconds")
-        .unit("seconds").help("Duration of a request's KV cache transfer in seconds.")
-        .origin("dynamo: as nv_trt_llm_kv_cache_transfer_seconds, with Dynamo's buckets")
-        .when(&[When::Rows, When::Entries]);
-    DynamoTransferBytes(|engine| seen(&engine.times.kv_transfers.size)) = DYNAMO.histogram("trtllm_kv_transfer_bytes").unit("bytes")
-        .help("Size of a request's KV cache transfer in bytes.")
-        .origin("dynamo: as nv_trt_llm_kv_cache_transfer_bytes, of transfers with a known duration, with Dynamo's buckets")
-        .when(&[When::Rows, When::Entries]);
-    DynamoTransferSpeed(|engine| seen(&engine.times.kv_transfers.speed)) = DYNAMO.histogram("trtllm_kv_transfer_speed_gb_s")
-        .help("Speed of a request's KV cache transfer in 10^9 bytes per second.")
-        .origin("dynamo: nv_trt_llm_kv_cache_transfer_bytes / nv_trt_llm_kv_cache_transfer_seconds of one request / 10^9")
-        .when(&[When::Rows, When::Entries]);
+        .help("KV cache transfers from the context server that have ended.").when(&[When::Rows, When::Entries]);
+    DynamoTransferLatency(|engine| seen(&engine.times.kv_transfers.latency)) =
+        DYNAMO.histogram("trtllm_kv_transfer_latency_seconds").unit("seconds")
+        .help("Duration of a request's KV cache transfer in seconds.").when(&[When::Rows, When::Entries]);
+    DynamoTransferBytes(|engine| seen(&engine.times.kv_transfers.size)) = DYNAMO.histogram("trtllm_kv_transfer_bytes")
+        .unit("bytes").help("Size of a request's KV cache transfer in bytes.").when(&[When::Rows, When::Entries]);
+    DynamoTransferSpeed(|engine| seen(&engine.times.kv_transfers.speed)) =
+        DYNAMO.histogram("trtllm_kv_transfer_speed_gb_s")
+        .help("Speed of a request's KV cache transfer in 10^9 bytes per second.").when(&[When::Rows, When::Entries]);
 }

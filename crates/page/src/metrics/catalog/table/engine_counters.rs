@@ -27,125 +27,120 @@ families! {
     EngineCounters of EngineReadings<'_> => EngineWriter<'_>;
 
     Iterations(|engine| engine.totals.iterations) = ENGINE.counter("nv_trt_llm_iterations_total").stable()
-        .help("Iterations reported by the engine, each counted once.")
-        .origin("one per distinct iter; the idle flush record and further attention-DP rows are not iterations").feeds("iter");
+        .help("Iterations reported by the engine, each counted once.").feeds("iter");
     IterationsLost(|engine| engine.totals.iterations_lost) = ENGINE.counter("nv_trt_llm_iterations_lost_total").stable()
         .help("Iterations whose record was lost, unreadable or rejected, counted by gaps in the engine's numbering.")
-        .origin("gaps in statsSequence, or statsDroppedFrames where that is larger; without statsSequence, gaps in iter of the C++ Executor, and of the PyTorch engine if the answer or the one before it had 1000 records (a full ring)")
         .feeds("iter statsSequence statsDroppedFrames");
-    IterationsUnreported(|engine| engine.totals.iterations_unreported) = ENGINE.counter("nv_trt_llm_iterations_unreported_total")
-        .help("Iterations without a record that are not known to be lost: sampled statistics, or loop passes without a batch.")
-        .origin("gaps in iter that iterations_lost_total does not count").feeds("iter");
+    IterationsUnreported(|engine| engine.totals.iterations_unreported) =
+        ENGINE.counter("nv_trt_llm_iterations_unreported_total")
+        .help("Iterations without a record that are not known to be lost: sampled statistics, or loop passes without a \
+            batch.").feeds("iter");
     EngineRestarts(|engine| engine.totals.engine_restarts) = ENGINE.counter("nv_trt_llm_engine_restarts_total").stable()
-        .help("Engine restarts seen by this exporter.")
-        .origin("iter going backwards, or a new process behind the source").feeds("iter");
-    RequestsStarted(|engine| engine.totals.requests_started) = ENGINE.counter("nv_trt_llm_requests_started_total").stable()
-        .help("Requests that became active.")
-        .origin("numNewActiveRequests; the idle flush record is left out because its value is stale")
-        .feeds("numNewActiveRequests");
-    RequestsCompleted(|engine| engine.totals.requests_completed) = ENGINE.counter("nv_trt_llm_requests_completed_total").stable()
-        .help("Requests completed by the engine, each counted once.").origin("numCompletedRequests, once per iter")
-        .feeds("numCompletedRequests");
+        .help("Engine restarts seen by this exporter.").feeds("iter");
+    RequestsStarted(|engine| engine.totals.requests_started) = ENGINE.counter("nv_trt_llm_requests_started_total")
+        .stable().help("Requests that became active.").feeds("numNewActiveRequests");
+    RequestsCompleted(|engine| engine.totals.requests_completed) = ENGINE.counter("nv_trt_llm_requests_completed_total")
+        .stable().help("Requests completed by the engine, each counted once.").feeds("numCompletedRequests");
     ContextTokens(|engine| engine.batch()?.context_tokens) = ENGINE.counter("nv_trt_llm_context_tokens_total").stable()
         .help("Tokens computed in context phases (prefill), excluding tokens found in the KV cache.")
-        .origin("numCtxTokens; absent if statistics_interval_iterations is above 1").feeds("numCtxTokens");
-    GenerationTokens(|engine| engine.batch()?.decoded_tokens()) = ENGINE.counter("nv_trt_llm_generation_tokens_total").stable()
-        .help("Tokens decoded in generation phases, excluding each request's first token.")
-        .origin("numGenRequests × avgNumDecodedTokensPerIter; where that is 0, numGenRequests + specDecodingStats.numAcceptedTokens (with attention data parallelism an estimate, because the rows of all ranks have the accepted tokens of rank 0: see nv_trt_llm_spec_decode_draft_tokens_total); absent with static batching; a request's first token comes from its context phase; absent if statistics_interval_iterations is above 1")
+        .feeds("numCtxTokens");
+    GenerationTokens(|engine| engine.batch()?.decoded_tokens()) = ENGINE.counter("nv_trt_llm_generation_tokens_total")
+        .stable().help("Tokens decoded in generation phases, excluding each request's first token.")
         .feeds("numGenRequests InflightBatchingStats.avgNumDecodedTokensPerIter");
-    RankContextTokens(|engine, series| rank_tokens(engine, series, |rank| rank.context_tokens)) = ENGINE.counter("nv_trt_llm_rank_context_tokens_total").labels(RANK)
+    RankContextTokens(|engine, series| rank_tokens(engine, series, |rank| rank.context_tokens)) =
+        ENGINE.counter("nv_trt_llm_rank_context_tokens_total").labels(RANK)
         .help("Tokens computed in context phases, by attention data parallel rank; ranks above 63 are summed as other.")
-        .origin("numCtxTokens by rank, else by attentionDpRank, from the iteration on in which a second rank is seen; absent if statistics_interval_iterations is above 1")
         .feeds("attentionDpRank");
-    RankGenerationTokens(|engine, series| rank_tokens(engine, series, |rank| rank.generation_tokens)) = ENGINE.counter("nv_trt_llm_rank_generation_tokens_total").labels(RANK)
-        .help("Tokens decoded in generation phases, by attention data parallel rank; ranks above 63 are summed as other.")
-        .origin("as nv_trt_llm_generation_tokens_total, by rank, else by attentionDpRank; an estimate with speculative decoding: rows that copy the accepted tokens from rank 0 count as many for each of their own requests")
-        .feeds("attentionDpRank");
-    KvBlocksAllocated(|engine| engine.totals.kv_cache_blocks_allocated) = ENGINE.counter("nv_trt_llm_kv_cache_blocks_allocated_total")
-        .stable().help("KV cache blocks allocated for prompts and generated tokens, excluding blocks found in the cache.")
-        .origin("increases of kvCacheStats.allocTotalBlocks; KV cache manager V2 also counts pages moved to the GPU")
+    RankGenerationTokens(|engine, series| rank_tokens(engine, series, |rank| rank.generation_tokens)) =
+        ENGINE.counter("nv_trt_llm_rank_generation_tokens_total").labels(RANK)
+        .help("Tokens decoded in generation phases, by attention data parallel rank; ranks above 63 are summed as \
+            other.").feeds("attentionDpRank");
+    KvBlocksAllocated(|engine| engine.totals.kv_cache_blocks_allocated) =
+        ENGINE.counter("nv_trt_llm_kv_cache_blocks_allocated_total").stable()
+        .help("KV cache blocks allocated for prompts and generated tokens, excluding blocks found in the cache.")
         .feeds("allocTotalBlocks");
     KvBlocksNewlyAllocated(|engine| engine.totals.kv_cache_blocks_newly_allocated) =
         ENGINE.counter("nv_trt_llm_kv_cache_blocks_newly_allocated_total").stable()
-        .help("Allocated KV cache blocks that held no cached content before; the other allocations displaced cached content.")
-        .origin("increases of kvCacheStats.allocNewBlocks").feeds("allocNewBlocks");
-    KvBlocksReused(|engine| engine.totals.kv_cache_blocks_reused) = ENGINE.counter("nv_trt_llm_kv_cache_blocks_reused_total").stable()
-        .help("KV cache blocks found in the cache (hits).").origin("increases of kvCacheStats.reusedBlocks")
-        .feeds("reusedBlocks");
-    KvBlocksMissed(|engine| engine.totals.kv_cache_blocks_missed) = ENGINE.counter("nv_trt_llm_kv_cache_blocks_missed_total").stable()
-        .help("KV cache blocks not found in the cache (misses).").origin("increases of kvCacheStats.missedBlocks")
-        .feeds("missedBlocks");
+        .help("Allocated KV cache blocks that held no cached content before; the other allocations displaced cached \
+            content.").feeds("allocNewBlocks");
+    KvBlocksReused(|engine| engine.totals.kv_cache_blocks_reused) =
+        ENGINE.counter("nv_trt_llm_kv_cache_blocks_reused_total").stable()
+        .help("KV cache blocks found in the cache (hits).").feeds("reusedBlocks");
+    KvBlocksMissed(|engine| engine.totals.kv_cache_blocks_missed) =
+        ENGINE.counter("nv_trt_llm_kv_cache_blocks_missed_total").stable()
+        .help("KV cache blocks not found in the cache (misses).").feeds("missedBlocks");
     CrossKvBlocks(|engine, series| {
         let cross = engine.totals.cross_kv_cache_blocks.as_ref()?;
         series.all([cross.allocated, cross.newly_allocated, cross.reused, cross.missed].map(Some))
-    }) = ENGINE.counter("nv_trt_llm_cross_kv_cache_blocks_total").by("event", &["allocated", "newly_allocated", "reused", "missed"])
-        .help("KV cache blocks of cross attention (encoder-decoder models), by event.")
-        .origin("increases of crossKvCacheStats: allocTotalBlocks, allocNewBlocks, reusedBlocks, missedBlocks")
-        .when(&[When::CrossAttention]);
-    WindowBlocks(|engine, series| series.each(engine.totals.pools.blocks)) = ENGINE.counter("nv_trt_llm_kv_cache_window_blocks_total").by("event", BlockEvents::NAMES)
-        .help("KV cache blocks by event, summed over all attention windows or pool groups; copied means within the GPU.")
-        .origin("iterReusedBlocks, iterFullReusedBlocks, iterPartialReusedBlocks, iterMissedBlocks of kvCacheIterationStatsByLifecycle (kind attention), else of kvCacheIterationStats; iterAllocTotalBlocks, iterAllocNewBlocks, iterGenAllocBlocks, iterOnboardBlocks, iterOffloadBlocks, iterIntraDeviceCopyBlocks, iterHostDroppedBlocks of kvCacheIterationStatsByPoolGroup, else of kvCacheIterationStats")
-        .feeds("kvCacheIterationStatsByPoolGroup kvCacheIterationStatsByLifecycle iterAllocTotalBlocks iterAllocNewBlocks iterReusedBlocks iterFullReusedBlocks iterPartialReusedBlocks iterMissedBlocks iterGenAllocBlocks iterOnboardBlocks iterOffloadBlocks iterIntraDeviceCopyBlocks iterHostDroppedBlocks kind");
-    WindowBytes(|engine, series| series.each(engine.totals.pools.bytes)) = ENGINE.counter("nv_trt_llm_kv_cache_window_bytes_total").unit("bytes").by("event", ByteEvents::NAMES)
-        .help("KV cache bytes moved or dropped by iterations, by event, summed over all attention windows or pool groups.")
-        .origin("iterOnboardBytes, iterOffloadBytes, iterIntraDeviceCopyBytes, iterHostDroppedBytes of kvCacheIterationStatsByPoolGroup, else of kvCacheIterationStats")
-        .feeds("kvCacheIterationStatsByPoolGroup iterOnboardBytes iterOffloadBytes iterIntraDeviceCopyBytes iterHostDroppedBytes");
-    KvFullReusedBlocks(|engine, series| series.each(engine.totals.pools.full_reused)) = ENGINE.counter("nv_trt_llm_kv_cache_full_reused_blocks_total").by("tier", TierNumbers::NAMES)
+    }) = ENGINE.counter("nv_trt_llm_cross_kv_cache_blocks_total")
+        .by("event", &["allocated", "newly_allocated", "reused", "missed"])
+        .help("KV cache blocks of cross attention (encoder-decoder models), by event.").when(&[When::CrossAttention]);
+    WindowBlocks(|engine, series| series.each(engine.totals.pools.blocks)) =
+        ENGINE.counter("nv_trt_llm_kv_cache_window_blocks_total").by("event", BlockEvents::NAMES)
+        .help("KV cache blocks by event, summed over all attention windows or pool groups; copied means within the \
+            GPU.")
+        .feeds("kvCacheIterationStatsByPoolGroup kvCacheIterationStatsByLifecycle iterAllocTotalBlocks \
+            iterAllocNewBlocks iterReusedBlocks iterFullReusedBlocks iterPartialReusedBlocks iterMissedBlocks \
+            iterGenAllocBlocks iterOnboardBlocks iterOffloadBlocks iterIntraDeviceCopyBlocks iterHostDroppedBlocks \
+            kind");
+    WindowBytes(|engine, series| series.each(engine.totals.pools.bytes)) =
+        ENGINE.counter("nv_trt_llm_kv_cache_window_bytes_total").unit("bytes").by("event", ByteEvents::NAMES)
+        .help("KV cache bytes moved or dropped by iterations, by event, summed over all attention windows or pool \
+            groups.")
+        .feeds("kvCacheIterationStatsByPoolGroup iterOnboardBytes iterOffloadBytes iterIntraDeviceCopyBytes \
+            iterHostDroppedBytes");
+    KvFullReusedBlocks(|engine, series| series.each(engine.totals.pools.full_reused)) =
+        ENGINE.counter("nv_trt_llm_kv_cache_full_reused_blocks_total").by("tier", TierNumbers::NAMES)
         .help("KV cache blocks reused completely, by the tier from which they were read.")
-        .origin("kvCacheIterationStatsByLifecycle (kind attention): iterFullReusedBlocksByLevel; levels of one tier are summed")
         .feeds("iterFullReusedBlocksByLevel");
-    KvPartialReusedBlocks(|engine, series| series.each(engine.totals.pools.partial_reused)) = ENGINE.counter("nv_trt_llm_kv_cache_partial_reused_blocks_total").by("tier", TierNumbers::NAMES)
+    KvPartialReusedBlocks(|engine, series| series.each(engine.totals.pools.partial_reused)) =
+        ENGINE.counter("nv_trt_llm_kv_cache_partial_reused_blocks_total").by("tier", TierNumbers::NAMES)
         .help("KV cache blocks reused in part, by the tier from which they were read.")
-        .origin("kvCacheIterationStatsByLifecycle (kind attention): iterPartialReusedBlocksByLevel; levels of one tier are summed")
         .feeds("iterPartialReusedBlocksByLevel");
-    SsmSnapshotLookups(|engine| engine.totals.pools.snapshots.lookups) = ENGINE.counter("nv_trt_llm_ssm_snapshot_lookups_total")
+    SsmSnapshotLookups(|engine| engine.totals.pools.snapshots.lookups) =
+        ENGINE.counter("nv_trt_llm_ssm_snapshot_lookups_total")
         .help("Lookups of state snapshots for prompts of state space models.")
-        .origin("kvCacheIterationStatsByLifecycle (kind ssm): snapshotStats.iterSnapshotLookups")
         .feeds("snapshotStats iterSnapshotLookups");
-    SsmSnapshotHits(|engine, series| series.each(engine.totals.pools.snapshots.hits)) = ENGINE.counter("nv_trt_llm_ssm_snapshot_hits_total").by("alignment", SnapshotHits::NAMES)
+    SsmSnapshotHits(|engine, series| series.each(engine.totals.pools.snapshots.hits)) =
+        ENGINE.counter("nv_trt_llm_ssm_snapshot_hits_total").by("alignment", SnapshotHits::NAMES)
         .help("Lookups that found a state snapshot; aligned means that it ends where a KV cache block ends.")
-        .origin("snapshotStats: iterAlignedSnapshotHits, iterUnalignedSnapshotHits")
         .feeds("iterAlignedSnapshotHits iterUnalignedSnapshotHits");
-    SsmSnapshotMisses(|engine| engine.totals.pools.snapshots.misses) = ENGINE.counter("nv_trt_llm_ssm_snapshot_misses_total")
-        .help("Lookups that found no state snapshot.").origin("snapshotStats.iterSnapshotMisses").feeds("iterSnapshotMisses");
-    SsmSnapshotTokens(|engine, series| series.each(engine.totals.pools.snapshots.tokens)) = ENGINE.counter("nv_trt_llm_ssm_snapshot_tokens_total").by("outcome", SnapshotTokens::NAMES)
+    SsmSnapshotMisses(|engine| engine.totals.pools.snapshots.misses) =
+        ENGINE.counter("nv_trt_llm_ssm_snapshot_misses_total").help("Lookups that found no state snapshot.")
+        .feeds("iterSnapshotMisses");
+    SsmSnapshotTokens(|engine, series| series.each(engine.totals.pools.snapshots.tokens)) =
+        ENGINE.counter("nv_trt_llm_ssm_snapshot_tokens_total").by("outcome", SnapshotTokens::NAMES)
         .help("Prompt tokens of state snapshot lookups, by whether a snapshot covered them (reused).")
-        .origin("snapshotStats: iterReusedTokens, iterUnreusedTokens").feeds("iterReusedTokens iterUnreusedTokens");
+        .feeds("iterReusedTokens iterUnreusedTokens");
     DiskPrefetchedBlocks(|engine| engine.totals.pools.disk_prefetched_blocks) =
         ENGINE.counter("nv_trt_llm_kv_cache_disk_prefetched_blocks_total")
-        .help("KV cache blocks prefetched from disk to host.").origin("iterDiskPrefetchBlocks").feeds("iterDiskPrefetchBlocks");
-    CachedTokens(|engine, series| series.each(engine.totals.pools.cached_tokens.by_tier)) = ENGINE.counter("nv_trt_llm_cached_tokens_total").by("tier", TierNumbers::NAMES)
-        .help("Prompt tokens found in the KV cache, by tier.")
-        .origin("iterCachedTokensByLevel; kvCacheLevelTiers names the levels where it is sent, and levels of one tier are summed")
-        .feeds("iterCachedTokensByLevel kvCacheLevelTiers");
-    SpecDraftTokens(|engine| engine.batch()?.spec_decode_draft_tokens) = ENGINE.counter("nv_trt_llm_spec_decode_draft_tokens_total")
-        .stable().help("Draft tokens proposed by speculative decoding.").origin("specDecodingStats.numDraftTokens; with attention data parallelism the rows of all ranks have the drafts of rank 0, and each request of another rank counts as much as one of rank 0, on average, also in the next two counters; absent, like the other speculative decoding counters, if statistics_interval_iterations is above 1")
-        .feeds("numDraftTokens");
+        .help("KV cache blocks prefetched from disk to host.").feeds("iterDiskPrefetchBlocks");
+    CachedTokens(|engine, series| series.each(engine.totals.pools.cached_tokens.by_tier)) =
+        ENGINE.counter("nv_trt_llm_cached_tokens_total").by("tier", TierNumbers::NAMES)
+        .help("Prompt tokens found in the KV cache, by tier.").feeds("iterCachedTokensByLevel kvCacheLevelTiers");
+    SpecDraftTokens(|engine| engine.batch()?.spec_decode_draft_tokens) =
+        ENGINE.counter("nv_trt_llm_spec_decode_draft_tokens_total").stable()
+        .help("Draft tokens proposed by speculative decoding.").feeds("numDraftTokens");
     SpecAcceptedTokens(|engine| engine.batch()?.spec_decode_accepted_tokens) =
         ENGINE.counter("nv_trt_llm_spec_decode_accepted_tokens_total").stable()
-        .help("Draft tokens accepted by the model.").origin("specDecodingStats.numAcceptedTokens").feeds("numAcceptedTokens");
+        .help("Draft tokens accepted by the model.").feeds("numAcceptedTokens");
     SpecDraftedRequests(|engine| engine.batch()?.spec_decode_drafted_requests) =
         ENGINE.counter("nv_trt_llm_spec_decode_drafted_requests_total")
-        .help("Generation requests with draft tokens, summed over iterations.")
-        .origin("specDecodingStats.numRequestsWithDraftTokens; divide the accepted tokens by this number to get the gain of one step")
-        .feeds("numRequestsWithDraftTokens");
-    SpecDraftTime(|engine| engine.batch()?.spec_decode_draft_seconds) = ENGINE.counter("nv_trt_llm_spec_decode_draft_seconds_total")
-        .unit("seconds").help("Time spent drafting in seconds.")
-        .origin("specDecodingStats.iterLatencyMS, set only where the draft model runs separately; nothing is added where nothing was drafted, because the engine repeats the last time")
-        .feeds("SpecDecodingStats.iterLatencyMS");
-    RequestDraftTokens(|engine, series| series.each(engine.requests.draft_tokens)) = ENGINE.counter("nv_trt_llm_request_draft_tokens_total").by("outcome", DraftTokens::NAMES)
+        .help("Generation requests with draft tokens, summed over iterations.").feeds("numRequestsWithDraftTokens");
+    SpecDraftTime(|engine| engine.batch()?.spec_decode_draft_seconds) =
+        ENGINE.counter("nv_trt_llm_spec_decode_draft_seconds_total").unit("seconds")
+        .help("Time spent drafting in seconds.").feeds("SpecDecodingStats.iterLatencyMS");
+    RequestDraftTokens(|engine, series| series.each(engine.requests.draft_tokens)) =
+        ENGINE.counter("nv_trt_llm_request_draft_tokens_total").by("outcome", DraftTokens::NAMES)
         .help("Draft tokens of finished requests, by outcome; proposed includes accepted.")
-        .origin("RequestPerfMetrics totalDraftTokens, totalAcceptedDraftTokens")
         .feeds("totalAcceptedDraftTokens totalDraftTokens");
-    RequestsFinished(|engine, series| series.all(engine.requests.finished?.map(Some))) = ENGINE.counter("nv_trt_llm_requests_finished_total").stable()
-        .by("reason", &["stop", "length", "timeout", "cancelled", "other"])
-        .help("Finished requests, by finish reason.")
-        .origin("finishReason sent with RequestPerfMetrics (END_ID and STOP_WORDS become stop; not_finished, with which a context server hands a request on, becomes length; an unknown reason becomes other); if no entry has one, trtllm-serve's own trtllm_request_success_total; absent without both")
+    RequestsFinished(|engine, series| series.all(engine.requests.finished?.map(Some))) =
+        ENGINE.counter("nv_trt_llm_requests_finished_total").stable()
+        .by("reason", &["stop", "length", "timeout", "cancelled", "other"]).help("Finished requests, by finish reason.")
         .feeds("finishReason").when(&[When::ServerPage]);
-    RequestErrors(|engine, series| series.by_label("code", &engine.requests.server.errors)) = ENGINE.counter("nv_trt_llm_request_errors_total").labels(&["code", "model", "version"])
-        .help("Requests that trtllm-serve refused, by HTTP status.")
-        .origin("trtllm-serve's own trtllm_request_error_total; at most 64 codes, further ones are other")
-        .when(&[When::ServerPage]);
+    RequestErrors(|engine, series| series.by_label("code", &engine.requests.server.errors)) =
+        ENGINE.counter("nv_trt_llm_request_errors_total").labels(&["code", "model", "version"])
+        .help("Requests that trtllm-serve refused, by HTTP status.").when(&[When::ServerPage]);
     ObjectiveRequests(|engine, series| {
         let ObjectiveTotals { ttft, tpot, e2e, all, .. } = *engine.objectives()?;
         for (objective, outcomes) in [("ttft", ttft), ("tpot", tpot), ("e2e", e2e), ("all", Some(all))] {
@@ -157,15 +152,12 @@ families! {
     }) = ENGINE.counter("nv_trt_llm_objective_requests_total").labels(&["model", "objective", "version"])
         .by("outcome", &["met", "missed", "unknown"])
         .help("Finished requests by objective (ttft, tpot, e2e, all) and outcome; all is unknown if any objective is.")
-        .origin("RequestPerfMetrics arrivalTime, firstTokenTime, lastTokenTime, outputTokens and finishReason; else stage changes and numGeneratedTokens in RequestStats (absent if statistics_interval_iterations is above 1). A time at its limit is met, tpot also by a request of one token. Requests that timed out or failed miss. Where trtllm-serve's histograms alone have a time, its limit must be the bound of a bucket. Unknown where the client cancelled, or where a time or the length was not told or runs backwards. Needs --objectives or the key objectives")
         .feeds("finishReason arrivalTime lastTokenTime").when(&[When::Rows, When::ServerPage]);
     GoodputTokens(|engine| engine.objectives()?.goodput_tokens) = ENGINE.counter("nv_trt_llm_goodput_tokens_total")
-        .help("Output tokens of requests that met all objectives.")
-        .origin("the requests of nv_trt_llm_objective_requests_total with objective all and outcome met; absent until a request has told its length")
-        .feeds("outputTokens").when(&[When::Rows]);
-    RequestTime(|engine, series| series.all(parts(engine)?.all.map(Some))) = ENGINE.counter("nv_trt_llm_request_time_seconds_total").unit("seconds").by("part", &PARTS)
+        .help("Output tokens of requests that met all objectives.").feeds("outputTokens").when(&[When::Rows]);
+    RequestTime(|engine, series| series.all(parts(engine)?.all.map(Some))) =
+        ENGINE.counter("nv_trt_llm_request_time_seconds_total").unit("seconds").by("part", &PARTS)
         .help("Time of finished requests in seconds, by where it went: see request-time.md.")
-        .origin("RequestPerfMetrics arrivalTime, firstScheduledTime, firstTokenTime, lastTokenTime, kvCacheTransferStart, kvCacheTransferEnd and lastIter, or else stage changes in RequestStats; shared out by the records of the iterations between them, by numCtxTokens and the cost of prompts learned from iterLatencyMS. pause needs RequestStats. Absent while the iterations of no request are known")
         .when(&[When::Rows, When::Entries]);
     MissedRequestTime(|engine, series| {
         let limits = engine.engine.objectives().map(|objectives| objectives.limits).unwrap_or_default().limits();
@@ -177,19 +169,19 @@ families! {
         }
     }) = ENGINE.counter("nv_trt_llm_missed_request_time_seconds_total").unit("seconds")
         .labels(&["model", "objective", "version"]).by("part", &PARTS)
-        .help("Time of requests that missed an objective in seconds, by where it went: until the first token for ttft, after it for tpot, all of it for e2e.")
-        .origin("as nv_trt_llm_request_time_seconds_total, of the requests that nv_trt_llm_objective_requests_total counts as missed. Needs --objectives or the key objectives")
-        .when(&[When::Rows, When::Entries]);
-    RequestsUnattributed(|engine| engine.engine.observed.analysis.attribution.totals?.unattributed) = ENGINE.counter("nv_trt_llm_requests_unattributed_total")
-        .help("Finished requests whose time is not in nv_trt_llm_request_time_seconds_total because it could not be attributed.")
-        .origin("requests with lastIter or stage changes of which a record is missing, the prompt's length and blocks are unknown, requests were paused meanwhile and no RequestStats are known to be those of the request, or which began before the exporter's first 65000 iterations or ended without a token; absent while the iterations of no request are known")
-        .when(&[When::Rows, When::Entries]);
-    RequestSuspensions(|engine| engine.totals.pools.suspended_requests) = ENGINE.counter("nv_trt_llm_request_suspensions_total")
+        .help("Time of requests that missed an objective in seconds, by where it went: until the first token for ttft, \
+            after it for tpot, all of it for e2e.").when(&[When::Rows, When::Entries]);
+    RequestsUnattributed(|engine| engine.engine.observed.analysis.attribution.totals?.unattributed) =
+        ENGINE.counter("nv_trt_llm_requests_unattributed_total")
+        .help("Finished requests whose time is not in nv_trt_llm_request_time_seconds_total because it could not be \
+            attributed.").when(&[When::Rows, When::Entries]);
+    RequestSuspensions(|engine| engine.totals.pools.suspended_requests) =
+        ENGINE.counter("nv_trt_llm_request_suspensions_total")
         .help("Request suspensions, in which a request loses its KV cache to other requests.")
-        .origin("iterSuspendedRequests").feeds("iterSuspendedRequests");
-    RequestResumptions(|engine| engine.totals.pools.resumed_requests) = ENGINE.counter("nv_trt_llm_request_resumptions_total")
-        .help("Resumptions of suspended requests.").origin("iterResumedRequests").feeds("iterResumedRequests");
+        .feeds("iterSuspendedRequests");
+    RequestResumptions(|engine| engine.totals.pools.resumed_requests) =
+        ENGINE.counter("nv_trt_llm_request_resumptions_total").help("Resumptions of suspended requests.")
+        .feeds("iterResumedRequests");
     RequestPauses(|engine| engine.totals.request_pauses) = ENGINE.counter("nv_trt_llm_request_pauses_total").stable()
-        .help("Request pauses for lack of resources.")
-        .origin("RequestStats.paused becoming true; absent until the C++ executor reports its requests").feeds("paused");
+        .help("Request pauses for lack of resources.").feeds("paused");
 }

@@ -35,82 +35,77 @@ families! {
     EngineGauges of EngineReadings<'_> => EngineWriter<'_>;
 
     QueuedRequests(|engine| engine.load?.queued) = ENGINE.gauge("nv_trt_llm_queued_requests").unit("requests").stable()
-        .help("Requests in the executor's queue, not yet active (Triton's waiting does not include them; PyTorch reports only those that came during one pass).")
-        .origin("numQueuedRequests").feeds("numQueuedRequests");
-    WaitingRequestsEstimate(|engine| engine.load?.waiting_for_seat) = ENGINE.gauge("nv_trt_llm_waiting_requests_estimate")
-        .help("Requests that wait for a seat, because the engine has no more active requests at a time; an estimate for the PyTorch engine.")
-        .origin("C++ executor: numQueuedRequests. PyTorch: arrivals (numQueuedRequests of each record) minus numNewActiveRequests, corrected by the wait of new requests (increase of newActiveRequestsQueueLatencyMS); 0 while numActiveRequests is below maxNumActiveRequests. If the arrivals were not counted, as after an idle time, it lags by one wait. Absent where it cannot be told")
-        .feeds("numQueuedRequests");
+        .help("Requests in the executor's queue, not yet active (Triton's waiting does not include them; PyTorch \
+            reports only those that came during one pass).").feeds("numQueuedRequests");
+    WaitingRequestsEstimate(|engine| engine.load?.waiting_for_seat) =
+        ENGINE.gauge("nv_trt_llm_waiting_requests_estimate")
+        .help("Requests that wait for a seat, because the engine has no more active requests at a time; an estimate \
+            for the PyTorch engine.").feeds("numQueuedRequests");
     QueuedRequestsByPhase(|engine, series| {
         let batch = engine.load?.inflight?;
         series.all([batch.num_queued_context_requests, batch.num_queued_gen_requests])
     }) = ENGINE.gauge("nv_trt_llm_queued_requests_by_phase").by("phase", &["context", "generation"])
-        .help("Queued requests, by the phase they wait for.")
-        .origin("inflightBatchingStats: numQueuedContextRequests, numQueuedGenRequests (their context phase ran on another instance)")
-        .feeds("numQueuedContextRequests numQueuedGenRequests");
-    QueuedContextTokens(|engine| engine.load?.inflight?.num_queued_ctx_tokens) = ENGINE.gauge("nv_trt_llm_queued_context_tokens")
-        .unit("tokens").help("Prompt tokens of queued requests.").origin("inflightBatchingStats: numQueuedCtxTokens")
+        .help("Queued requests, by the phase they wait for.").feeds("numQueuedContextRequests numQueuedGenRequests");
+    QueuedContextTokens(|engine| engine.load?.inflight?.num_queued_ctx_tokens) =
+        ENGINE.gauge("nv_trt_llm_queued_context_tokens").unit("tokens").help("Prompt tokens of queued requests.")
         .feeds("numQueuedCtxTokens");
     RequestKvTokens(|engine, series| {
         let InflightBatchingStats {
             num_ctx_kv_tokens, num_gen_kv_tokens, num_paused_kv_tokens, num_queued_gen_kv_tokens, ..
         } = engine.load?.inflight?;
         series.all([num_ctx_kv_tokens, num_gen_kv_tokens, num_paused_kv_tokens, num_queued_gen_kv_tokens])
-    }) = ENGINE.gauge("nv_trt_llm_request_kv_tokens").unit("tokens").by("phase", &["context", "generation", "paused", "queued_generation"])
+    }) = ENGINE.gauge("nv_trt_llm_request_kv_tokens").unit("tokens")
+        .by("phase", &["context", "generation", "paused", "queued_generation"])
         .help("KV cache tokens held by requests, by phase.")
-        .origin("inflightBatchingStats: numCtxKvTokens, numGenKvTokens, numPausedKvTokens, numQueuedGenKvTokens")
         .feeds("numCtxKvTokens numGenKvTokens numQueuedGenKvTokens numPausedKvTokens");
     RequestsByStage(|engine, series| {
         let stages = engine.load.and(engine.engine.observed.fold.stages())?;
         let is_idle = engine.engine.state == EngineState::Idle;
         let Stages { queued, encoder, context, generation } = if is_idle { Stages::default() } else { stages };
         series.all([queued, encoder, context, generation].map(Some))
-    }) = ENGINE.gauge("nv_trt_llm_requests_by_stage").stable().by("stage", &["queued", "encoder", "context", "generation"])
-        .help("Requests, by stage.")
-        .origin("RequestStats.stage in the last iteration; absent where the engine does not report its requests")
+    }) = ENGINE.gauge("nv_trt_llm_requests_by_stage").stable()
+        .by("stage", &["queued", "encoder", "context", "generation"]).help("Requests, by stage.")
         .feeds("requestStats stage");
     RequestLatencyInfo(|engine, series| {
         series.all(LatencySource::ALL.map(|source| (source == engine.requests.source).then_some(1_u64)))
     }) = ENGINE.gauge("nv_trt_llm_request_latency_info")
         .by("from", &["none", "request_stats", "perf_metrics", "server_metrics"])
-        .help("1 for the source of the request latency histograms: perf_metrics is exact, server_metrics is exact to the buckets of the server, request_stats is accurate to one iteration.")
-        .origin("the kind of request statistics that the source sends").when(&[When::Rows, When::Entries]);
+        .help("1 for the source of the request latency histograms: perf_metrics is exact, server_metrics is exact to \
+            the buckets of the server, request_stats is accurate to one iteration.").when(&[When::Rows, When::Entries]);
     BatchSizeLimit(|engine, series| {
         let EngineLimits { fixed, tuner, runtime } = engine.latest?.batch_size_limits;
         series.all([fixed, tuner, runtime])
     }) = ENGINE.gauge("nv_trt_llm_batch_size_limit").stable().by("limit", LIMITS)
         .help("Maximum number of requests in a batch: as built (static), recommended (tuner) and in force (runtime).")
-        .origin("maxBatchSizeStatic, maxBatchSizeTunerRecommended, maxBatchSizeRuntime; absent where 0")
         .feeds("maxBatchSizeStatic maxBatchSizeTunerRecommended maxBatchSizeRuntime");
     TokenLimit(|engine, series| {
         let EngineLimits { fixed, tuner, runtime } = engine.latest?.token_limits;
         series.all([fixed, tuner, runtime])
     }) = ENGINE.gauge("nv_trt_llm_token_limit").stable().by("limit", LIMITS)
         .help("Maximum number of tokens in a batch: as built (static), recommended (tuner) and in force (runtime).")
-        .origin("maxNumTokensStatic, maxNumTokensTunerRecommended, maxNumTokensRuntime; absent where 0")
         .feeds("maxNumTokensStatic maxNumTokensTunerRecommended maxNumTokensRuntime");
     KvCacheHitRatio(|engine| engine.hit_ratio()) = ENGINE.gauge("nv_trt_llm_kv_cache_hit_ratio").unit("ratio").stable()
         .help("Share (0-1) of looked-up KV cache blocks found in the cache, since this exporter first saw the engine.")
-        .origin("increases of reusedBlocks / (reusedBlocks + missedBlocks); for recent values use rate() of the block counters")
         .feeds("reusedBlocks missedBlocks");
-    KvReuseEfficiency(|engine| engine.reuse_efficiency()) = ENGINE.gauge("nv_trt_llm_kv_cache_reuse_efficiency_ratio").unit("ratio")
+    KvReuseEfficiency(|engine| engine.reuse_efficiency()) = ENGINE.gauge("nv_trt_llm_kv_cache_reuse_efficiency_ratio")
+        .unit("ratio")
         .help("Share (0-1) of a prompt's KV cache blocks that were reused, since this exporter first saw the engine.")
-        .origin("increases of reusedBlocks / (reusedBlocks + missedBlocks); in releases before 0.16, which count no misses, reusedBlocks / (reusedBlocks + allocTotalBlocks), which is lower")
         .feeds("reusedBlocks missedBlocks");
-    KvIterationHitRatio(|engine| engine.load?.pools.hit_ratio) = ENGINE.gauge("nv_trt_llm_kv_cache_iteration_hit_ratio").unit("ratio")
-        .help("Share (0-1) of the KV cache blocks looked up in the last iteration that were found.")
-        .origin("iterReusedBlocks / (iterReusedBlocks + iterMissedBlocks) of kvCacheIterationStatsByLifecycle (kind attention), else of kvCacheIterationStats, in the last record that has them; absent where both are 0, because an iteration without lookups has no ratio")
+    KvIterationHitRatio(|engine| engine.load?.pools.hit_ratio) = ENGINE.gauge("nv_trt_llm_kv_cache_iteration_hit_ratio")
+        .unit("ratio").help("Share (0-1) of the KV cache blocks looked up in the last iteration that were found.")
         .feeds("kvCacheIterationStatsByLifecycle iterReusedBlocks iterMissedBlocks");
-    PrimaryPoolBlocks(|engine, series| series.each(engine.load?.pools.primary)) = ENGINE.gauge("nv_trt_llm_kv_cache_primary_pool_blocks").unit("blocks")
-        .by("state", PoolBlocks::NAMES)
+    PrimaryPoolBlocks(|engine, series| series.each(engine.load?.pools.primary)) =
+        ENGINE.gauge("nv_trt_llm_kv_cache_primary_pool_blocks").unit("blocks").by("state", PoolBlocks::NAMES)
         .help("KV cache blocks on the GPU, by state, summed over all pools; peaks are since the previous record.")
-        .origin("last kvCacheIterationStatsByPoolGroup (a pool shared by windows counts once), else kvCacheIterationStats: primaryMaxNumBlocks, primaryFreeNumBlocks, primaryUsedNumBlocks, primaryEvictableNumBlocks, primaryPeakFreeNumBlocks, primaryPeakUsedNumBlocks, primaryPeakEvictableNumBlocks")
-        .feeds("kvCacheIterationStats kvCacheIterationStatsByPoolGroup primaryMaxNumBlocks primaryFreeNumBlocks primaryUsedNumBlocks primaryEvictableNumBlocks primaryPeakFreeNumBlocks primaryPeakUsedNumBlocks primaryPeakEvictableNumBlocks");
-    SecondaryPoolBlocks(|engine, series| series.each(engine.load?.pools.secondary)) = ENGINE.gauge("nv_trt_llm_kv_cache_secondary_pool_blocks").unit("blocks")
-        .by("state", PoolBlocks::NAMES)
+        .feeds("kvCacheIterationStats kvCacheIterationStatsByPoolGroup primaryMaxNumBlocks primaryFreeNumBlocks \
+            primaryUsedNumBlocks primaryEvictableNumBlocks primaryPeakFreeNumBlocks primaryPeakUsedNumBlocks \
+            primaryPeakEvictableNumBlocks");
+    SecondaryPoolBlocks(|engine, series| series.each(engine.load?.pools.secondary)) =
+        ENGINE.gauge("nv_trt_llm_kv_cache_secondary_pool_blocks").unit("blocks").by("state", PoolBlocks::NAMES)
         .help("KV cache blocks on host and disk, by state, summed over all pools; peaks are since the previous record.")
-        .origin("last kvCacheIterationStatsByColdPoolGroup, else kvCacheIterationStatsByPoolGroup, else kvCacheIterationStats: secondaryMaxNumBlocks, secondaryFreeNumBlocks, secondaryUsedNumBlocks, secondaryEvictableNumBlocks, secondaryPeakFreeNumBlocks, secondaryPeakUsedNumBlocks, secondaryPeakEvictableNumBlocks")
-        .feeds("kvCacheIterationStatsByColdPoolGroup secondaryMaxNumBlocks secondaryFreeNumBlocks secondaryUsedNumBlocks secondaryEvictableNumBlocks secondaryPeakFreeNumBlocks secondaryPeakUsedNumBlocks secondaryPeakEvictableNumBlocks");
+        .feeds("kvCacheIterationStatsByColdPoolGroup secondaryMaxNumBlocks secondaryFreeNumBlocks \
+            secondaryUsedNumBlocks secondaryEvictableNumBlocks secondaryPeakFreeNumBlocks secondaryPeakUsedNumBlocks \
+            secondaryPeakEvictableNumBlocks");
     PoolByteSizes(|engine, series| {
         let pools = &engine.load?.pools;
         for (tier, bytes) in [("gpu", pools.primary_bytes), ("cold", pools.secondary_bytes)] {
@@ -120,110 +115,103 @@ families! {
         }
     }) = ENGINE.gauge("nv_trt_llm_kv_cache_pool_bytes").unit("bytes").labels(&["model", "tier", "version"])
         .by("state", PoolBytes::NAMES)
-        .help("KV cache in bytes of one rank, by tier (gpu, or cold for host and disk) and state.")
-        .origin("last kvCacheIterationStatsByPoolGroup and kvCacheIterationStatsByColdPoolGroup: the sum of slotSize × primaryMaxNumBlocks, secondaryMaxNumBlocks and so on over their rows; the size of a cold block is that of the first cold level. KV cache manager V2 only")
-        .feeds("slotSize");
+        .help("KV cache in bytes of one rank, by tier (gpu, or cold for host and disk) and state.").feeds("slotSize");
     KvCacheAvailableTokens(|engine| engine.available_tokens()) = ENGINE.gauge("nv_trt_llm_kv_cache_available_tokens")
         .unit("tokens").stable().help("Free KV cache capacity in tokens.")
-        .origin("freeNumBlocks × tokensPerBlock; absent where kvCacheIterationStatsByPoolGroup has several pool groups, because kvCacheStats then adds blocks of different sizes")
         .feeds("kvCacheIterationStatsByPoolGroup freeNumBlocks tokensPerBlock");
-    KvCachePressureRatio(|engine| engine.kv_cache_pressure()) = ENGINE.gauge("nv_trt_llm_kv_cache_pressure_ratio").unit("ratio").stable()
-        .help("Share (0-1) of KV cache blocks that are not free.").origin("1 − freeNumBlocks / maxNumBlocks; absent where freeNumBlocks exceeds maxNumBlocks")
+    KvCachePressureRatio(|engine| engine.kv_cache_pressure()) = ENGINE.gauge("nv_trt_llm_kv_cache_pressure_ratio")
+        .unit("ratio").stable().help("Share (0-1) of KV cache blocks that are not free.")
         .feeds("maxNumBlocks freeNumBlocks");
     BatchOccupancyRatio(|engine| share(engine.batch_requests(), engine.load?.max_active_of_all())) =
         ENGINE.gauge("nv_trt_llm_batch_occupancy_ratio").unit("ratio").stable()
         .help("Requests in context and generation phase as a share (0-1) of the maximum number of active requests.")
-        .origin("(numContextRequests + numGenRequests) / maxNumActiveRequests, each of all attention-DP ranks; absent above 1")
         .feeds("maxNumActiveRequests InflightBatchingStats.numContextRequests numGenRequests");
     BatchEfficiencyRatio(|engine| ratio(engine.load?.active_of_all(), engine.load?.batch_size_limits.runtime)) =
         ENGINE.gauge("nv_trt_llm_batch_efficiency_ratio").unit("ratio")
         .help("Active requests divided by the batch size limit in force; above 1 if requests wait.")
-        .origin("numActiveRequests / maxBatchSizeRuntime").feeds("numActiveRequests maxBatchSizeRuntime");
+        .feeds("numActiveRequests maxBatchSizeRuntime");
     SaturationRatio(|engine, series| {
         let Saturation { batch, tokens, kv_cache, queue } = Saturation::of(engine.load?);
         series.all([batch, tokens, kv_cache, queue])
-    }) = ENGINE.gauge("nv_trt_llm_saturation_ratio").unit("ratio").by("resource", &["batch", "tokens", "kv_cache", "queue"])
-        .help("Share of a resource of the engine that is in use, 1 if it is full; for the queue, waiting requests divided by the batch limit.")
-        .origin("batch: scheduled requests / batch limit; tokens: context and generation tokens of the iteration / token limit; kv_cache: usedNumBlocks / maxNumBlocks, each at most 1; queue: (nv_trt_llm_waiting_requests_estimate + requests with a seat that are in no batch) / batch limit. The batch limit is maxBatchSizeRuntime, else maxBatchSizeStatic, else maxNumActiveRequests (PyTorch engine); the token limit is maxNumTokensRuntime, else maxNumTokensStatic; each times the attention-DP ranks. Absent without the limit, and where the rows of ranks copy the number from rank 0")
-        .feeds("numActiveRequests numQueuedRequests maxBatchSizeRuntime maxNumTokensRuntime maxNumBlocks usedNumBlocks numScheduledRequests numGenRequests numCtxTokens InflightBatchingStats.avgNumDecodedTokensPerIter");
+    }) = ENGINE.gauge("nv_trt_llm_saturation_ratio").unit("ratio")
+        .by("resource", &["batch", "tokens", "kv_cache", "queue"])
+        .help("Share of a resource of the engine that is in use, 1 if it is full; for the queue, waiting requests \
+            divided by the batch limit.")
+        .feeds("numActiveRequests numQueuedRequests maxBatchSizeRuntime maxNumTokensRuntime maxNumBlocks usedNumBlocks \
+            numScheduledRequests numGenRequests numCtxTokens InflightBatchingStats.avgNumDecodedTokensPerIter");
     ContextRequestRatio(|engine| share(engine.load?.inflight?.num_context_requests, engine.batch_requests())) =
         ENGINE.gauge("nv_trt_llm_context_request_ratio").unit("ratio").stable()
         .help("Share (0-1) of the batch's requests that are in context phase.")
-        .origin("numContextRequests / (numContextRequests + numGenRequests)")
         .feeds("InflightBatchingStats.numContextRequests numGenRequests");
-    StaticBatchEfficiencyRatio(|engine| engine.static_batch_efficiency()) = ENGINE.gauge("nv_trt_llm_static_batch_efficiency_ratio")
-        .unit("ratio").stable().help("Share (0-1) of a static batch's generation slots in use.")
-        .origin("1 − emptyGenSlots / (numGenTokens + emptyGenSlots)").feeds("numGenTokens emptyGenSlots");
-    DecodedTokensPerIteration(|engine| engine.decoded_tokens_per_iteration()) = ENGINE.gauge("nv_trt_llm_decoded_tokens_per_iteration")
-        .stable().help("Mean number of tokens decoded per generation request and iteration.")
-        .origin("avgNumDecodedTokensPerIter; absent where it or numGenRequests is 0")
+    StaticBatchEfficiencyRatio(|engine| engine.static_batch_efficiency()) =
+        ENGINE.gauge("nv_trt_llm_static_batch_efficiency_ratio").unit("ratio").stable()
+        .help("Share (0-1) of a static batch's generation slots in use.").feeds("numGenTokens emptyGenSlots");
+    DecodedTokensPerIteration(|engine| engine.decoded_tokens_per_iteration()) =
+        ENGINE.gauge("nv_trt_llm_decoded_tokens_per_iteration").stable()
+        .help("Mean number of tokens decoded per generation request and iteration.")
         .feeds("InflightBatchingStats.avgNumDecodedTokensPerIter");
-    SpecAcceptanceLength(|engine| engine.load?.spec_decoding?.acceptance_length) = ENGINE.gauge("nv_trt_llm_spec_decode_acceptance_length")
-        .stable().help("Mean number of tokens per decoding step with speculative decoding in the last iteration.")
-        .origin("specDecodingStats.acceptanceLength; absent where numDraftTokens or numRequestsWithDraftTokens is 0")
+    SpecAcceptanceLength(|engine| engine.load?.spec_decoding?.acceptance_length) =
+        ENGINE.gauge("nv_trt_llm_spec_decode_acceptance_length").stable()
+        .help("Mean number of tokens per decoding step with speculative decoding in the last iteration.")
         .feeds("specDecodingStats acceptanceLength");
     SpecAcceptanceRatio(|engine| engine.load?.spec_acceptance_ratio()) =
         ENGINE.gauge("nv_trt_llm_spec_decode_acceptance_ratio").unit("ratio").stable()
         .help("Share (0-1) of the last iteration's draft tokens accepted by the model.")
-        .origin("numAcceptedTokens / numDraftTokens; absent where numDraftTokens is 0 or less than numAcceptedTokens")
         .feeds("numDraftTokens numAcceptedTokens");
     SpecDraftOverheadRatio(|engine| engine.measured_drafts()?.draft_overhead) =
         ENGINE.gauge("nv_trt_llm_spec_decode_draft_overhead_ratio").unit("ratio").stable()
-        .help("Share (0-1) of the iteration's time spent drafting.").origin("specDecodingStats.draftOverhead; absent where specDecodingStats.iterLatencyMS is 0, because drafting was not measured, and where nothing was drafted, because the engine repeats the last one")
-        .feeds("draftOverhead");
-    CrossKvCacheBlockMetrics(|engine, series| series.all(kv_cache_blocks(engine.load?.cross_kv.as_ref()?))) = ENGINE.gauge("nv_trt_llm_cross_kv_cache_block_metrics").stable()
-        .by("kv_cache_block_type", KV_CACHE_BLOCKS)
-        .help("KV cache blocks of cross attention (encoder-decoder models), by type.")
-        .origin("crossKvCacheStats, with the same fields as nv_trt_llm_kv_cache_block_metrics").feeds("crossKvCacheStats");
+        .help("Share (0-1) of the iteration's time spent drafting.").feeds("draftOverhead");
+    CrossKvCacheBlockMetrics(|engine, series| series.all(kv_cache_blocks(engine.load?.cross_kv.as_ref()?))) =
+        ENGINE.gauge("nv_trt_llm_cross_kv_cache_block_metrics").stable().by("kv_cache_block_type", KV_CACHE_BLOCKS)
+        .help("KV cache blocks of cross attention (encoder-decoder models), by type.").feeds("crossKvCacheStats");
     AttentionDpRanks(|engine| engine.latest?.attention_dp_ranks()) = ENGINE.gauge("nv_trt_llm_attention_dp_ranks")
-        .help("Attention data parallel ranks that share the requests of one iteration.")
-        .origin("rows of one iter by rank or attentionDpRank").feeds("attentionDpRank rank");
-    RankScheduledRequests(|engine, series| rank_load(engine, series, |load| load.scheduled)) = ENGINE.gauge("nv_trt_llm_rank_scheduled_requests").unit("requests").labels(RANK)
-        .help("Requests scheduled in the last iteration, by attention data parallel rank; ranks above 63 are summed as other.")
-        .origin("numScheduledRequests by rank, else by attentionDpRank; absent with one rank").feeds("attentionDpRank");
-    RankActiveRequests(|engine, series| rank_load(engine, series, |load| load.active.filter(|_| !load.is_copy))) = ENGINE.gauge("nv_trt_llm_rank_active_requests").unit("requests").labels(RANK)
-        .help("Active requests, by attention data parallel rank; ranks above 63 are summed as other.")
-        .origin("numActiveRequests by rank; absent with one rank, and where the rows copy the number from rank 0").feeds("rank");
-    StatisticsInterval(|engine| engine.totals.statistics_interval) = ENGINE.gauge("nv_trt_llm_statistics_interval_iterations")
-        .unit("iterations").help("Iterations per statistics record; above 1, the engine samples its statistics.")
-        .origin("greatest common divisor of iter in records with active requests, from the third on; PyTorch engine only (iter_perf_stats_interval)")
-        .when(&[When::PyTorch]);
+        .help("Attention data parallel ranks that share the requests of one iteration.").feeds("attentionDpRank rank");
+    RankScheduledRequests(|engine, series| rank_load(engine, series, |load| load.scheduled)) =
+        ENGINE.gauge("nv_trt_llm_rank_scheduled_requests").unit("requests").labels(RANK)
+        .help("Requests scheduled in the last iteration, by attention data parallel rank; ranks above 63 are summed as \
+            other.").feeds("attentionDpRank");
+    RankActiveRequests(|engine, series| rank_load(engine, series, |load| load.active.filter(|_| !load.is_copy))) =
+        ENGINE.gauge("nv_trt_llm_rank_active_requests").unit("requests").labels(RANK)
+        .help("Active requests, by attention data parallel rank; ranks above 63 are summed as other.").feeds("rank");
+    StatisticsInterval(|engine| engine.totals.statistics_interval) =
+        ENGINE.gauge("nv_trt_llm_statistics_interval_iterations").unit("iterations")
+        .help("Iterations per statistics record; above 1, the engine samples its statistics.").when(&[When::PyTorch]);
     SchedulerInfo(|engine, series| {
         let current = engine.latest?.scheduler_mode? as usize;
         series.all((0..=current).map(|mode| (mode == current).then_some(1_u64)))
     }) = ENGINE.gauge("nv_trt_llm_scheduler_info").by("mode", &["overlap", "non_overlap", "other"])
-        .help("1 for the scheduler mode of the PyTorch engine.").origin("schedulerMode").feeds("schedulerMode");
-    LastIterationTimestamp(|engine| engine.latest?.time_us as f64 / 1e6) = ENGINE.gauge("nv_trt_llm_last_iteration_timestamp_seconds")
-        .unit("seconds").stable().help("End of the last iteration as a Unix timestamp in seconds.")
-        .origin("timestamp, or the time of receipt if the engine sends none").feeds("timestamp");
-    EngineState(|engine, series| series.one_of(engine.engine.state as usize)) = ENGINE.gauge("nv_trt_llm_engine_state").stable()
-        .by("state", &["starting", "busy", "idle", "stalled", "unreachable"])
-        .help("1 for the current state of the engine.").origin("polls, records and --stale-after").when(&[When::Any]);
+        .help("1 for the scheduler mode of the PyTorch engine.").feeds("schedulerMode");
+    LastIterationTimestamp(|engine| engine.latest?.time_us as f64 / 1e6) =
+        ENGINE.gauge("nv_trt_llm_last_iteration_timestamp_seconds").unit("seconds").stable()
+        .help("End of the last iteration as a Unix timestamp in seconds.").feeds("timestamp");
+    EngineState(|engine, series| series.one_of(engine.engine.state as usize)) = ENGINE.gauge("nv_trt_llm_engine_state")
+        .stable().by("state", &["starting", "busy", "idle", "stalled", "unreachable"])
+        .help("1 for the current state of the engine.").when(&[When::Any]);
     EngineConfigInfo(|engine, series| {
         let settings = engine.engine.settings();
         let is_known = settings.iter().any(|(_, value)| value.is_some());
         let known = settings.map(|(label, value)| (label, value.unwrap_or_else(unknown)));
         series.with(known, is_known.then_some(1_u64))
     }) = ENGINE.gauge("nv_trt_llm_engine_config_info")
-        .labels(&["dtype", "expert_parallel_size", "kv_cache_dtype", "max_batch_size", "max_num_tokens", "model", "pipeline_parallel_size", "quantization", "speculative_method", "tensor_parallel_size", "tokens_per_block", "version"])
-        .help("Always 1; the labels are the engine's settings, unknown if it does not report them.")
-        .origin("trtllm-serve's own trtllm_model_config_info, trtllm_parallel_config_info, trtllm_speculative_config_info and trtllm_kv_cache_config_info; then the records: maxBatchSizeStatic, maxNumTokensStatic, kvCacheStats.tokensPerBlock; then config in the hello of a publisher, or config.json in the directory of a hosted engine")
+        .labels(&[
+            "dtype", "expert_parallel_size", "kv_cache_dtype", "max_batch_size", "max_num_tokens", "model",
+            "pipeline_parallel_size", "quantization", "speculative_method", "tensor_parallel_size", "tokens_per_block",
+            "version",
+        ]).help("Always 1; the labels are the engine's settings, unknown if it does not report them.")
         .when(&[When::Iterations]);
     StartupTime(|engine, series| {
         for (stage, seconds) in &engine.engine.about.startup {
             series.with([("stage", stage.clone())], *seconds);
         }
     }) = ENGINE.gauge("nv_trt_llm_startup_seconds").unit("seconds").labels(&["model", "stage", "version"])
-        .help("Duration of each stage of the engine's start in seconds.")
-        .origin("trtllm-serve's own /server_info: the numbers of startup_metrics whose key ends in _seconds; stage is the path of the key, with dots; at most 64 stages")
-        .when(&[When::ServerPage]);
+        .help("Duration of each stage of the engine's start in seconds.").when(&[When::ServerPage]);
     ObjectiveLimit(|engine, series| {
         for (objective, limit) in engine.engine.objectives()?.limits.limits() {
             series.with([("objective", objective)], limit.map(|limit| limit.as_secs_f64()));
         }
     }) = ENGINE.gauge("nv_trt_llm_objective_seconds").unit("seconds").labels(&["model", "objective", "version"])
-        .help("Configured objectives in seconds: the longest time to the first token (ttft), per further token (tpot), and end to end (e2e).")
-        .origin("--objectives, or the key objectives of --config.file").when(&[When::Any]);
+        .help("Configured objectives in seconds: the longest time to the first token (ttft), per further token (tpot), \
+            and end to end (e2e).").when(&[When::Any]);
     EngineInfo(|engine, series| {
         let about = &engine.engine.about;
         let labels = [
@@ -233,7 +221,8 @@ families! {
             ("source", engine.source.to_owned()),
         ];
         series.with(labels, 1_u64)
-    }) = ENGINE.gauge("nv_trt_llm_engine_info").labels(&["backend", "engine_version", "model", "simulated", "source", "version"]).stable()
+    }) = ENGINE.gauge("nv_trt_llm_engine_info")
+        .labels(&["backend", "engine_version", "model", "simulated", "source", "version"]).stable()
         .help("Engine description in labels (source, backend, version, whether it is simulated); always 1.")
-        .origin("the source").when(&[When::Any]);
+        .when(&[When::Any]);
 }

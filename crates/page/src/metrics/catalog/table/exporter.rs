@@ -15,97 +15,87 @@ families! {
     // prometheus-client provides the values, so no family has a closure.
     Exporter of () => ();
 
-    BuildInfo = EXPORTER.gauge("trtllm_exporter_build_info").labels(&["commit_date", "revision", "rustversion", "version"])
-        .help("Version, git revision, day of the commit and compiler version of the exporter in labels; always 1.").origin("the build");
+    BuildInfo = EXPORTER.gauge("trtllm_exporter_build_info")
+        .labels(&["commit_date", "revision", "rustversion", "version"])
+        .help("Version, git revision, day of the commit and compiler version of the exporter in labels; always 1.");
     ConfigReload = EXPORTER.gauge("trtllm_exporter_config_last_reload_successful").experimental()
-        .help("1 if the last read of the configuration file succeeded; 0 if it failed and the previous configuration is still in use.")
-        .origin("--config.file at start-up and at each SIGHUP");
-    SourceUp = SOURCE.gauge("trtllm_exporter_source_up")
-        .help("1 if the last poll of the engine's source succeeded.").origin("the poll driver");
+        .help("1 if the last read of the configuration file succeeded; 0 if it failed and the previous configuration \
+            is still in use.");
+    SourceUp = SOURCE.gauge("trtllm_exporter_source_up").help("1 if the last poll of the engine's source succeeded.");
     RecordsMissing = SOURCE.gauge("trtllm_exporter_source_records_missing").experimental()
-        .help("1 while requests end but no iteration statistics arrive.")
-        .origin("/perf_metrics and /prometheus/metrics show requests that ended for 30 s without a record: the engine's statistics are switched off, or another reader takes them");
+        .help("1 while requests end but no iteration statistics arrive.");
     UnreadKeys = SOURCE.gauge("trtllm_exporter_source_unread_keys").experimental()
-        .help("Number of names in the engine's answers that this exporter does not know; above 0, the engine is newer than the exporter.")
-        .origin("keys of a record, of its request rows and of a finished request of each engine once a minute, families of the page of trtllm-serve and of an orchestrator, and paths with answers of another shape; /api/v1/engines has the names, at most 64");
-    Polls = SOURCE.counter("trtllm_exporter_polls_total")
-        .help("Polls of the engine's source.").origin("the poll driver");
-    PollErrors = SOURCE.counter("trtllm_exporter_poll_errors_total")
-        .by("kind", &ErrorKind::NAMES)
-        .help("Failed polls of the engine's source, by kind.").origin("the poll driver");
+        .help("Number of names in the engine's answers that this exporter does not know; above 0, the engine is newer \
+            than the exporter.");
+    Polls = SOURCE.counter("trtllm_exporter_polls_total").help("Polls of the engine's source.");
+    PollErrors = SOURCE.counter("trtllm_exporter_poll_errors_total").by("kind", &ErrorKind::NAMES)
+        .help("Failed polls of the engine's source, by kind.");
     PollDuration = SOURCE.histogram("trtllm_exporter_poll_duration_seconds").unit("seconds")
-        .help("Duration of one poll of the engine's source in seconds.").origin("the poll driver");
+        .help("Duration of one poll of the engine's source in seconds.");
     LastSuccess = SOURCE.gauge("trtllm_exporter_last_success_timestamp_seconds").unit("seconds")
-        .help("Last successful poll of the engine's source as a Unix timestamp in seconds.").origin("the poll driver");
-    RecordsRejected = SOURCE.counter("trtllm_exporter_records_rejected_total")
-        .by("reason", &RejectReason::NAMES)
-        .help("Rejected records of the engine's source, by reason.").origin("the source's parser; implausible: an impossible iteration number, sequence number, rank or request id; too_many: beyond 16 MiB of statistics that wait to be folded, as in an answer that was cut");
-    ValuesRejected = SOURCE.counter("trtllm_exporter_values_rejected_total").labels(&["field", "model", "source", "version"]).experimental()
-        .help("Impossible values of the engine's source that were left out while the rest of their records counts, by field; fields without such values have no series.")
-        .origin("a negative number of requests, tokens, blocks or bytes, a number from 2^40 requests, tokens or blocks, 2^20 tokens per block, 2^53 cumulative blocks, 2^60 bytes or 10^12 ms, NaN, Infinity, or a value of a wrong type; the fields have upstream's names");
+        .help("Last successful poll of the engine's source as a Unix timestamp in seconds.");
+    RecordsRejected = SOURCE.counter("trtllm_exporter_records_rejected_total").by("reason", &RejectReason::NAMES)
+        .help("Rejected records of the engine's source, by reason.");
+    ValuesRejected = SOURCE.counter("trtllm_exporter_values_rejected_total")
+        .labels(&["field", "model", "source", "version"]).experimental()
+        .help("Impossible values of the engine's source that were left out while the rest of their records counts, by \
+            field; fields without such values have no series.");
     IngestConnections = SOURCE.gauge("trtllm_exporter_ingest_connections")
-        .help("Publishers of the engine that are connected to an ingest socket.").origin("the ingest socket");
+        .help("Publishers of the engine that are connected to an ingest socket.");
     PublishersRefused = EXPORTER.counter("trtllm_exporter_publishers_refused_total").experimental()
         .by("reason", &PublisherRefusal::NAMES)
-        .help("Publishers refused by ingest sockets or dropped to make room, by reason.")
-        .origin("the ingest socket; silent: sent no line for 5 s while another publisher waited; full: all places in use, so it was refused after 2 s, or dropped for a publisher of another socket; uid: not one of --ingest.allow-uid; name: another publisher or a configured engine has its name; engines: there are 64 engines that publishers have named");
+        .help("Publishers refused by ingest sockets or dropped to make room, by reason.");
 
     // NVML.
     NvmlUp = EXPORTER.gauge("trtllm_exporter_nvml_up")
-        .help("1 if the NVIDIA Management Library is loaded and initialised.").origin("nvmlInit_v2");
-    NvmlState = EXPORTER.gauge("trtllm_exporter_nvml_state")
-        .by("state", &NvmlState::NAMES)
-        .help("1 for the current state of the NVIDIA Management Library.").origin("nvmlInit_v2");
+        .help("1 if the NVIDIA Management Library is loaded and initialised.");
+    NvmlState = EXPORTER.gauge("trtllm_exporter_nvml_state").by("state", &NvmlState::NAMES)
+        .help("1 for the current state of the NVIDIA Management Library.");
     NvmlInitErrors = EXPORTER.counter("trtllm_exporter_nvml_init_errors_total")
-        .help("Failed initialisations of the NVIDIA Management Library.").origin("nvmlInit_v2");
-    NvmlReadErrors = EXPORTER.counter("trtllm_exporter_nvml_read_errors_total").labels(&["call", "error"]).experimental()
-        .help("Failed NVML calls and impossible readings, by call and error; unsupported readings are not errors.")
-        .origin("the GPU workers; the error impossible: the call returned a value that no GPU can have, such as all bits set, or a counter rose by more than a GPU can count in the time, or fell, or a UUID is blank; such a reading is absent");
-    NvmlGpus = EXPORTER.gauge("trtllm_exporter_nvml_gpus").experimental()
-        .help("GPUs currently visible.").origin("nvmlDeviceGetCount_v2, without GPUs that --gpu.uuid leaves out");
+        .help("Failed initialisations of the NVIDIA Management Library.");
+    NvmlReadErrors = EXPORTER.counter("trtllm_exporter_nvml_read_errors_total").labels(&["call", "error"])
+        .experimental()
+        .help("Failed NVML calls and impossible readings, by call and error; unsupported readings are not errors.");
+    NvmlGpus = EXPORTER.gauge("trtllm_exporter_nvml_gpus").experimental().help("GPUs currently visible.");
     NvmlGpusExpected = EXPORTER.gauge("trtllm_exporter_nvml_gpus_expected").experimental()
-        .help("Highest number of GPUs visible since the exporter started; more than the current number means a missing GPU.")
-        .origin("nvmlDeviceGetCount_v2");
+        .help("Highest number of GPUs visible since the exporter started; more than the current number means a missing \
+            GPU.");
 
     // HTTP.
     Scrapes = EXPORTER.counter("trtllm_exporter_scrapes_total")
-        .help("Scrapes of the metrics page, as of its last rendering.").origin("the HTTP server");
+        .help("Scrapes of the metrics page, as of its last rendering.");
     HttpRefused = EXPORTER.counter("trtllm_exporter_http_refused_total").experimental()
-        .by("reason", &HttpRefusal::NAMES)
-        .help("Refused HTTP requests and connections, by reason.").origin("the HTTP server");
+        .by("reason", &HttpRefusal::NAMES).help("Refused HTTP requests and connections, by reason.");
     ScrapeDuration = EXPORTER.histogram("trtllm_exporter_scrape_duration_seconds").unit("seconds")
-        .help("Duration of rendering and compressing the page of one scrape in seconds.")
-        .origin("the HTTP server");
+        .help("Duration of rendering and compressing the page of one scrape in seconds.");
 
     // Tasks and logs.
     TaskRestarts = EXPORTER.counter("trtllm_exporter_task_restarts_total").experimental().by("task", &Task::NAMES)
-        .help("Restarts of the exporter's tasks after a panic, which is a bug, by task.").origin("the tasks' supervision");
+        .help("Restarts of the exporter's tasks after a panic, which is a bug, by task.");
     LogLinesDropped = EXPORTER.counter("trtllm_exporter_log_lines_dropped_total").experimental()
-        .help("Log lines dropped because stderr did not take them.").origin("the log's queue of 1024 lines");
+        .help("Log lines dropped because stderr did not take them.");
 
     // The flight recorder.
     RecorderItems = EXPORTER.counter("trtllm_exporter_recorder_items_total").experimental()
-        .help("Records, requests and other messages of engines that the flight recorder has written to disk.").origin("--record.dir");
+        .help("Records, requests and other messages of engines that the flight recorder has written to disk.");
     RecorderDropped = EXPORTER.counter("trtllm_exporter_recorder_dropped_total").experimental()
-        .help("Messages of engines that the flight recorder has dropped, because its queue was full or writes to disk failed.").origin("--record.dir");
+        .help("Messages of engines that the flight recorder has dropped, because its queue was full or writes to disk \
+            failed.");
     RecorderErrors = EXPORTER.counter("trtllm_exporter_recorder_errors_total").experimental()
-        .help("Failed attempts of the flight recorder to write to disk.").origin("--record.dir");
+        .help("Failed attempts of the flight recorder to write to disk.");
     RecorderSize = EXPORTER.gauge("trtllm_exporter_recorder_size_bytes").unit("bytes").experimental()
-        .help("Size of all files of the flight recorder in bytes.").origin("--record.dir");
+        .help("Size of all files of the flight recorder in bytes.");
 
     // The process; the names and HELP texts are those of Prometheus' own client libraries.
     ProcessCpu = PROCESS.counter("process_cpu_seconds_total").unit("seconds")
-        .help("Total user and system CPU time spent in seconds.").origin("/proc/self/stat");
-    ProcessOpenFds = PROCESS.gauge("process_open_fds")
-        .help("Number of open file descriptors.").origin("/proc/self/fd");
-    ProcessMaxFds = PROCESS.gauge("process_max_fds")
-        .help("Maximum number of open file descriptors.").origin("/proc/self/limits");
+        .help("Total user and system CPU time spent in seconds.");
+    ProcessOpenFds = PROCESS.gauge("process_open_fds").help("Number of open file descriptors.");
+    ProcessMaxFds = PROCESS.gauge("process_max_fds").help("Maximum number of open file descriptors.");
     ProcessVirtualMemory = PROCESS.gauge("process_virtual_memory_bytes").unit("bytes")
-        .help("Virtual memory size in bytes.").origin("/proc/self/stat");
+        .help("Virtual memory size in bytes.");
     ProcessResidentMemory = PROCESS.gauge("process_resident_memory_bytes").unit("bytes")
-        .help("Resident memory size in bytes.").origin("/proc/self/stat");
+        .help("Resident memory size in bytes.");
     ProcessStartTime = PROCESS.gauge("process_start_time_seconds").unit("seconds")
-        .help("Start time of the process since unix epoch in seconds.").origin("/proc/self/stat");
-    ProcessThreads = PROCESS.gauge("process_threads")
-        .help("Number of OS threads in the process.").origin("/proc/self/stat");
+        .help("Start time of the process since unix epoch in seconds.");
+    ProcessThreads = PROCESS.gauge("process_threads").help("Number of OS threads in the process.");
 }

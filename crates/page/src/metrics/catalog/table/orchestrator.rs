@@ -26,54 +26,56 @@ families! {
         let totals = engine.orchestrator()?;
         series.all([totals.streamed, totals.whole])
     }) = ORCHESTRATOR.counter("nv_trt_llm_disagg_requests_total").by("mode", &["stream", "nonstream"])
-        .help("Requests that the orchestrator has accepted, by whether their answer is a stream.")
-        .origin("orchestrator: stream_requests_total, nonstream_requests_total; total_requests_total is their sum");
-    DisaggResponses(|engine| engine.orchestrator()?.responses) = ORCHESTRATOR.counter("nv_trt_llm_disagg_responses_total")
-        .help("Responses that the orchestrator has begun, streams that fail later included.")
-        .origin("orchestrator: total_responses_total");
+        .help("Requests that the orchestrator has accepted, by whether their answer is a stream.");
+    DisaggResponses(|engine| engine.orchestrator()?.responses) =
+        ORCHESTRATOR.counter("nv_trt_llm_disagg_responses_total")
+        .help("Responses that the orchestrator has begun, streams that fail later included.");
     DisaggRequestErrors(|engine, series| {
         let totals = engine.orchestrator()?;
         series.all([totals.invalid, totals.http_errors, totals.internal_errors])
     }) = ORCHESTRATOR.counter("nv_trt_llm_disagg_request_errors_total").by("kind", &["validation", "http", "internal"])
-        .help("Requests that the orchestrator answered with an error before a response began: validation is a 400 for a body that was not accepted, http an error status of its own or of a worker, internal a 500.")
-        .origin("orchestrator: validation_exceptions_total, http_exceptions_total, internal_errors_total; a request with a validation error is not in nv_trt_llm_disagg_requests_total");
-    DisaggQueueTime(|engine| Some(&engine.orchestrator()?.queue_time)) = ORCHESTRATOR.histogram("nv_trt_llm_disagg_queue_time_seconds")
-        .unit("seconds").help("Time from the arrival of a request at the orchestrator to the start of its routing in seconds, without any wait in a worker.")
-        .origin("orchestrator: queue_latency_seconds");
-    DisaggWorkerRequests(|engine, series| series.all(sides(engine, |side| side.sent)?)) = ORCHESTRATOR.counter("nv_trt_llm_disagg_worker_requests_total").by("side", SIDES)
-        .help("Requests that the orchestrator has sent to the workers of a side, each counted once with its retries.")
-        .origin("orchestrator: ctx_total_requests_total, gen_…, mme_…");
-    DisaggWorkerRetries(|engine, series| series.all(sides(engine, |side| side.retried)?)) = ORCHESTRATOR.counter("nv_trt_llm_disagg_worker_retries_total").by("side", SIDES)
-        .help("Further attempts of requests to the workers of a side after a failed connection or an error status.")
-        .origin("orchestrator: ctx_retry_requests_total, gen_…, mme_…");
-    DisaggWorkerErrors(|engine, series| series.all(sides(engine, |side| side.failed)?)) = ORCHESTRATOR.counter("nv_trt_llm_disagg_worker_errors_total").by("side", SIDES)
-        .help("Requests to the workers of a side that have failed, without streams that a worker refused and with repeated attempts of streams that broke.")
-        .origin("orchestrator: ctx_error_requests_total, gen_…, mme_…; a stream that breaks before its first byte counts each failed attempt, also if the last one succeeds. Later releases count each request once, with refused streams and streams whose client left");
-    DisaggWorkerEnded(|engine, series| series.all(sides(engine, |side| side.ended)?)) = ORCHESTRATOR.counter("nv_trt_llm_disagg_worker_requests_ended_total").by("side", SIDES)
-        .help("Requests to the workers of a side that have ended, with failed ones but without streams that a worker refused.")
-        .origin("orchestrator: ctx_completed_requests_total, gen_…, mme_…, which count failed requests and each broken attempt of a stream, too");
-    DisaggWorkerFirstBytes(|engine, series| series.all(sides(engine, |side| &side.first_bytes)?)) = ORCHESTRATOR.histogram("nv_trt_llm_disagg_worker_time_to_first_byte_seconds").unit("seconds").by("side", SIDES)
-        .help("Time from the last attempt of a streaming request to a worker to the first bytes of its answer in seconds.")
-        .origin("orchestrator: ctx_first_token_latency_seconds, gen_…, mme_…, whose HELP says otherwise; a side that does not stream has no observations");
-    DisaggWorkerReadInterval(|engine, series| series.all(sides(engine, |side| &side.between_reads)?)) = ORCHESTRATOR.histogram("nv_trt_llm_disagg_worker_read_interval_seconds").unit("seconds").by("side", SIDES)
-        .help("Time between two network reads of a streaming answer of a worker in seconds, which is longer than the time per token if a read has several tokens.")
-        .origin("orchestrator: ctx_per_token_latency_seconds, gen_…, mme_…, whose HELP says otherwise");
-    DisaggWorkerRequestTime(|engine, series| series.all(sides(engine, |side| &side.complete)?)) = ORCHESTRATOR.histogram("nv_trt_llm_disagg_worker_request_time_seconds").unit("seconds").by("side", SIDES)
-        .help("Time from the last attempt of a request to a worker to the end of its answer in seconds, of requests that succeeded.")
-        .origin("orchestrator: ctx_complete_latency_seconds, gen_…, mme_…");
+        .help("Requests that the orchestrator answered with an error before a response began: validation is a 400 for \
+            a body that was not accepted, http an error status of its own or of a worker, internal a 500.");
+    DisaggQueueTime(|engine| Some(&engine.orchestrator()?.queue_time)) =
+        ORCHESTRATOR.histogram("nv_trt_llm_disagg_queue_time_seconds").unit("seconds")
+        .help("Time from the arrival of a request at the orchestrator to the start of its routing in seconds, without \
+            any wait in a worker.");
+    DisaggWorkerRequests(|engine, series| series.all(sides(engine, |side| side.sent)?)) =
+        ORCHESTRATOR.counter("nv_trt_llm_disagg_worker_requests_total").by("side", SIDES)
+        .help("Requests that the orchestrator has sent to the workers of a side, each counted once with its retries.");
+    DisaggWorkerRetries(|engine, series| series.all(sides(engine, |side| side.retried)?)) =
+        ORCHESTRATOR.counter("nv_trt_llm_disagg_worker_retries_total").by("side", SIDES)
+        .help("Further attempts of requests to the workers of a side after a failed connection or an error status.");
+    DisaggWorkerErrors(|engine, series| series.all(sides(engine, |side| side.failed)?)) =
+        ORCHESTRATOR.counter("nv_trt_llm_disagg_worker_errors_total").by("side", SIDES)
+        .help("Requests to the workers of a side that have failed, without streams that a worker refused and with \
+            repeated attempts of streams that broke.");
+    DisaggWorkerEnded(|engine, series| series.all(sides(engine, |side| side.ended)?)) =
+        ORCHESTRATOR.counter("nv_trt_llm_disagg_worker_requests_ended_total").by("side", SIDES)
+        .help("Requests to the workers of a side that have ended, with failed ones but without streams that a worker \
+            refused.");
+    DisaggWorkerFirstBytes(|engine, series| series.all(sides(engine, |side| &side.first_bytes)?)) =
+        ORCHESTRATOR.histogram("nv_trt_llm_disagg_worker_time_to_first_byte_seconds").unit("seconds").by("side", SIDES)
+        .help("Time from the last attempt of a streaming request to a worker to the first bytes of its answer in \
+            seconds.");
+    DisaggWorkerReadInterval(|engine, series| series.all(sides(engine, |side| &side.between_reads)?)) =
+        ORCHESTRATOR.histogram("nv_trt_llm_disagg_worker_read_interval_seconds").unit("seconds").by("side", SIDES)
+        .help("Time between two network reads of a streaming answer of a worker in seconds, which is longer than the \
+            time per token if a read has several tokens.");
+    DisaggWorkerRequestTime(|engine, series| series.all(sides(engine, |side| &side.complete)?)) =
+        ORCHESTRATOR.histogram("nv_trt_llm_disagg_worker_request_time_seconds").unit("seconds").by("side", SIDES)
+        .help("Time from the last attempt of a request to a worker to the end of its answer in seconds, of requests \
+            that succeeded.");
     DisaggReady(|engine| engine.answering_orchestrator()?.ready) = ORCHESTRATOR.gauge("nv_trt_llm_disagg_ready")
-        .help("1 if the orchestrator says that it is ready, 0 if it says that it is not.")
-        .origin("orchestrator: status 200 or 503 of /health");
+        .help("1 if the orchestrator says that it is ready, 0 if it says that it is not.");
     DisaggWorkers(|engine, series| {
         let WorkerCounts { context, generation } = engine.answering_orchestrator()?.workers;
         series.all([context, generation])
     }) = ORCHESTRATOR.gauge("nv_trt_llm_disagg_ready_workers").by("side", WORKERS)
-        .help("Workers of a side that the orchestrator can send requests to.")
-        .origin("orchestrator: number of current_workers.context_servers and generation_servers of /cluster_info");
+        .help("Workers of a side that the orchestrator can send requests to.");
     DisaggMinimalWorkers(|engine, series| {
         let WorkerCounts { context, generation } = engine.answering_orchestrator()?.minimal_workers;
         series.all([context, generation])
     }) = ORCHESTRATOR.gauge("nv_trt_llm_disagg_minimal_workers").by("side", WORKERS)
-        .help("Workers of a side that the orchestrator needs to be ready.")
-        .origin("orchestrator: minimal_instances of /cluster_info");
+        .help("Workers of a side that the orchestrator needs to be ready.");
 }

@@ -9,54 +9,45 @@ const TRITON_CORE: Area = Area::new(Group::Compat, Stability::Inherited, &["mode
 families! {
     TritonCore of EngineReadings<'_> => EngineWriter<'_>;
 
-    InferenceRequestSuccess(|engine| engine.requests.succeeded) = TRITON_CORE.legacy_counter("nv_inference_request_success")
-        .help("Number of successful inference requests, all batch sizes")
-        .origin("triton-core: requests with finishReason stop or length; nv_trt_llm_requests_completed_total if no reason is known 5 s after the first request has completed")
-        .when(&[When::Iterations]);
+    InferenceRequestSuccess(|engine| engine.requests.succeeded) =
+        TRITON_CORE.legacy_counter("nv_inference_request_success")
+        .help("Number of successful inference requests, all batch sizes").when(&[When::Iterations]);
     InferenceRequestFailure(|engine, series| {
         let [_, _, timeout, cancelled, other] = engine.requests.finished.unwrap_or_default();
         series.all([0, cancelled, timeout.saturating_add(other), 0].map(Some))
     }) = TRITON_CORE.legacy_counter("nv_inference_request_failure")
         .by("reason", &["BACKEND", "CANCELED", "OTHER", "REJECTED"])
-        .help("Number of failed inference requests, all batch sizes")
-        .origin("triton-core: requests with a known finishReason: cancelled becomes CANCELED, timeout and an error become OTHER; 0 where reasons are unknown")
-        .when(&[When::Entries]);
+        .help("Number of failed inference requests, all batch sizes").when(&[When::Entries]);
     InferenceCount(|engine| engine.requests.succeeded) = TRITON_CORE.legacy_counter("nv_inference_count")
         .help("Number of inferences performed (does not include cached requests)")
-        .origin("triton-core: as nv_inference_request_success (nv_trt_llm_requests_finished_total), because Triton counts successful inferences")
         .when(&[When::Entries, When::ServerPage]);
     InferenceExecCount(|engine| engine.totals.iterations) = TRITON_CORE.legacy_counter("nv_inference_exec_count")
-        .help("Number of model executions performed (does not include cached requests)")
-        .origin("triton-core: nv_trt_llm_iterations_total").when(&[When::Iterations]);
+        .help("Number of model executions performed (does not include cached requests)").when(&[When::Iterations]);
     InferenceRequestDuration(|engine| engine.microseconds(engine.times.e2e_latency.sum())) =
         TRITON_CORE.legacy_counter("nv_inference_request_duration_us")
         .help("Cumulative inference request duration in microseconds (includes cached requests)")
-        .origin("triton-core: sum of nv_trt_llm_e2e_request_latency_seconds").when(&[When::Rows, When::Entries]);
+        .when(&[When::Rows, When::Entries]);
     InferenceQueueDuration(|engine| engine.microseconds(engine.times.queue_time.sum())) =
         TRITON_CORE.legacy_counter("nv_inference_queue_duration_us")
         .help("Cumulative inference queuing duration in microseconds (includes cached requests)")
-        .origin("triton-core: sum of nv_trt_llm_request_queue_time_seconds; durations are absent where request times are unknown")
         .when(&[When::Rows, When::Entries]);
-    InferenceComputeInput(|engine| engine.microseconds(0.0)) = TRITON_CORE.legacy_counter("nv_inference_compute_input_duration_us")
+    InferenceComputeInput(|engine| engine.microseconds(0.0)) =
+        TRITON_CORE.legacy_counter("nv_inference_compute_input_duration_us")
         .help("Cumulative compute input duration in microseconds (does not include cached requests)")
-        .origin("triton-core: always 0 beside nv_trt_llm_request_queue_time_seconds, because a request leaves the executor's queue when its inference starts")
         .when(&[When::Rows, When::Entries]);
     InferenceComputeInfer(|engine| engine.microseconds(engine.times.inference_time.sum())) =
         TRITON_CORE.legacy_counter("nv_inference_compute_infer_duration_us")
         .help("Cumulative compute inference duration in microseconds (does not include cached requests)")
-        .origin("triton-core: sum of nv_trt_llm_request_inference_time_seconds").when(&[When::Rows, When::Entries]);
-    InferenceComputeOutput(|engine| engine.microseconds(0.0)) = TRITON_CORE.legacy_counter("nv_inference_compute_output_duration_us")
+        .when(&[When::Rows, When::Entries]);
+    InferenceComputeOutput(|engine| engine.microseconds(0.0)) =
+        TRITON_CORE.legacy_counter("nv_inference_compute_output_duration_us")
         .help("Cumulative inference compute output duration in microseconds (does not include cached requests)")
-        .origin("triton-core: always 0 beside nv_trt_llm_request_inference_time_seconds, because queue and inference time make up the whole request")
         .when(&[When::Rows, When::Entries]);
-    InferenceFirstResponse(|engine| seen(&engine.times.time_to_first_token)?.in_unit(FIRST_TOKEN_MILLISECONDS, 1000.0)) =
-        TRITON_CORE.histogram("nv_inference_first_response_histogram_ms")
-        .help("Duration from request to first response in milliseconds")
-        .origin("triton-core: as nv_trt_llm_time_to_first_token_seconds, in milliseconds and with its buckets; Triton's buckets are a setting of each model")
-        .when(&[When::Rows, When::Entries]);
+    InferenceFirstResponse(
+        |engine| seen(&engine.times.time_to_first_token)?.in_unit(FIRST_TOKEN_MILLISECONDS, 1000.0)
+    ) = TRITON_CORE.histogram("nv_inference_first_response_histogram_ms")
+        .help("Duration from request to first response in milliseconds").when(&[When::Rows, When::Entries]);
     InferencePending(|engine| engine.load?.all_waiting_rounded()) =
         TRITON_CORE.gauge("nv_inference_pending_request_count")
-        .help("Instantaneous number of pending requests awaiting execution per-model.")
-        .origin("triton-core: nv_trt_llm_waiting_requests_estimate, rounded, and the requests with a seat that are in no batch")
-        .when(&[When::Iterations]);
+        .help("Instantaneous number of pending requests awaiting execution per-model.").when(&[When::Iterations]);
 }

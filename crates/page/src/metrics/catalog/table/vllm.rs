@@ -12,12 +12,11 @@ families! {
     Vllm of EngineReadings<'_> => EngineWriter<'_>;
 
     VllmRunning(|engine| engine.load?.active_of_all()) = VLLM.gauge("vllm:num_requests_running")
-        .help("Number of requests that the engine has admitted.").origin("vllm: numActiveRequests");
+        .help("Number of requests that the engine has admitted.");
     VllmWaiting(|engine| engine.load?.all_waiting_rounded()) = VLLM.gauge("vllm:num_requests_waiting")
-        .help("Number of requests that wait for a seat or for their batch.")
-        .origin("vllm: nv_trt_llm_waiting_requests_estimate, rounded, and the requests with a seat that are in no batch; vLLM also counts requests here that have no seat or were preempted");
+        .help("Number of requests that wait for a seat or for their batch.");
     VllmKvCacheUsage(|engine| engine.kv_cache_utilization()) = VLLM.gauge("vllm:kv_cache_usage_perc")
-        .help("Share (0-1) of KV cache blocks in use.").origin("vllm: usedNumBlocks / maxNumBlocks");
+        .help("Share (0-1) of KV cache blocks in use.");
     VllmCacheConfig(|engine, series| {
         // A router treats an engine as fresh while it finds any of these families, so this one disappears with the load.
         // Readers multiply the block size by the number of blocks. With several pool groups the product would not be
@@ -34,85 +33,64 @@ families! {
         series.with(labels, 1_u64)
     }) = VLLM.gauge("vllm:cache_config_info")
         .labels(&["block_size", "enable_prefix_caching", "engine", "model_name", "num_gpu_blocks"])
-        .help("Size of the KV cache as labels; always 1.")
-        .origin("vllm: tokensPerBlock, maxNumBlocks; enable_prefix_caching is enable_block_reuse of trtllm-serve's own page, else None; absent with several pool groups, because readers multiply the two sizes");
+        .help("Size of the KV cache as labels; always 1.");
     VllmPreemptions(|engine| engine.totals.pools.suspended_requests) = VLLM.counter("vllm:num_preemptions_total")
-        .help("Number of times that a request was preempted.")
-        .origin("vllm: iterSuspendedRequests; absent where the engine does not send it").when(&[When::V2]);
+        .help("Number of times that a request was preempted.").when(&[When::V2]);
     VllmPromptTokens(|engine| engine.requests.prompt_tokens()) = VLLM.counter("vllm:prompt_tokens_total")
         .help("Prompt tokens of finished requests, those found in the KV cache included.")
-        .origin("vllm: as trtllm_prompt_tokens_total, so from trtllm-serve's own counter or nv_llm_input_token_len; vLLM counts them at the first token")
         .when(&[When::Rows, When::Entries, When::ServerPage]);
     VllmGenerationTokens(|engine| engine.requests.generation_tokens()) = VLLM.counter("vllm:generation_tokens_total")
-        .help("Generated tokens of finished requests.")
-        .origin("vllm: as trtllm_generation_tokens_total, so from trtllm-serve's own counter or nv_llm_output_token_len; vLLM counts them in each iteration")
-        .when(&[When::Rows, When::Entries, When::ServerPage]);
+        .help("Generated tokens of finished requests.").when(&[When::Rows, When::Entries, When::ServerPage]);
     VllmPromptTokensCached(|engine| engine.cached_tokens()) = VLLM.counter("vllm:prompt_tokens_cached_total")
-        .help("Prompt tokens found in the KV cache.")
-        .origin("vllm: the larger of trtllm-serve's own counter and the sum of iterCachedTokensByLevel; absent without both")
-        .when(&[When::V2, When::ServerPage]);
+        .help("Prompt tokens found in the KV cache.").when(&[When::V2, When::ServerPage]);
     VllmPrefixCacheQueries(|engine| engine.cached_tokens().and(engine.requests.prompt_tokens())) =
-        VLLM.counter("vllm:prefix_cache_queries_total")
-        .help("Prompt tokens looked up in the KV cache.")
-        .origin("vllm: as vllm:prompt_tokens_total (trtllm-serve's own counter or nv_llm_input_token_len), where the hits are known")
+        VLLM.counter("vllm:prefix_cache_queries_total").help("Prompt tokens looked up in the KV cache.")
         .when(&[When::Rows, When::Entries, When::ServerPage]);
-    VllmPrefixCacheHits(|engine| engine.requests.prompt_tokens().and(engine.cached_tokens())) = VLLM.counter("vllm:prefix_cache_hits_total")
-        .help("Prompt tokens found in the KV cache.")
-        .origin("vllm: as vllm:prompt_tokens_cached_total (trtllm-serve's own counter or iterCachedTokensByLevel), where the queries are known")
+    VllmPrefixCacheHits(|engine| engine.requests.prompt_tokens().and(engine.cached_tokens())) =
+        VLLM.counter("vllm:prefix_cache_hits_total").help("Prompt tokens found in the KV cache.")
         .when(&[When::V2, When::ServerPage]);
     VllmRequestSuccess(|engine, series| {
         let [stop, length, timeout, cancelled, other] = engine.requests.finished?;
         series.all([stop, length, timeout.saturating_add(cancelled), other].map(Some))
-    }) = VLLM.counter("vllm:request_success_total")
-        .by("finished_reason", &["stop", "length", "abort", "error"])
-        .help("Finished requests, by finish reason.")
-        .origin("vllm: as nv_trt_llm_requests_finished_total; abort is timeout and cancelled, error is other")
-        .when(&[When::Entries, When::ServerPage]);
-    VllmSpecDrafts(|engine| engine.drafts()?.spec_decode_drafted_requests) = VLLM.counter("vllm:spec_decode_num_drafts_total")
-        .help("Number of drafts.").origin("vllm: numRequestsWithDraftTokens; absent where statistics are sampled")
-        .when(&[When::Speculation]);
-    VllmSpecDraftTokens(|engine| engine.drafts()?.spec_decode_draft_tokens) = VLLM.counter("vllm:spec_decode_num_draft_tokens_total")
-        .help("Draft tokens.").origin("vllm: as nv_trt_llm_spec_decode_draft_tokens_total; absent where statistics are sampled")
-        .when(&[When::Speculation]);
+    }) = VLLM.counter("vllm:request_success_total").by("finished_reason", &["stop", "length", "abort", "error"])
+        .help("Finished requests, by finish reason.").when(&[When::Entries, When::ServerPage]);
+    VllmSpecDrafts(|engine| engine.drafts()?.spec_decode_drafted_requests) =
+        VLLM.counter("vllm:spec_decode_num_drafts_total").help("Number of drafts.").when(&[When::Speculation]);
+    VllmSpecDraftTokens(|engine| engine.drafts()?.spec_decode_draft_tokens) =
+        VLLM.counter("vllm:spec_decode_num_draft_tokens_total").help("Draft tokens.").when(&[When::Speculation]);
     VllmSpecAcceptedTokens(|engine| engine.drafts()?.spec_decode_accepted_tokens) =
-        VLLM.counter("vllm:spec_decode_num_accepted_tokens_total")
-        .help("Accepted draft tokens.").origin("vllm: numAcceptedTokens; absent where statistics are sampled")
+        VLLM.counter("vllm:spec_decode_num_accepted_tokens_total").help("Accepted draft tokens.")
         .when(&[When::Speculation]);
     VllmRequestPromptTokens(|engine| engine.lengths(&engine.requests.prompt_length, engine.requests.prompt_tokens())) =
-        VLLM.histogram("vllm:request_prompt_tokens").unit("tokens")
-        .help("Prompt tokens of one finished request.")
-        .origin("vllm: as nv_llm_input_token_len with vLLM's buckets up to 1000000; without lengths, sum and count are trtllm-serve's own and +Inf is the only bucket")
+        VLLM.histogram("vllm:request_prompt_tokens").unit("tokens").help("Prompt tokens of one finished request.")
         .when(&[When::Rows, When::Entries, When::ServerPage]);
-    VllmRequestGenerationTokens(|engine| engine.lengths(&engine.requests.generation_length, engine.requests.generation_tokens())) =
-        VLLM.histogram("vllm:request_generation_tokens").unit("tokens")
-        .help("Generated tokens of one finished request.")
-        .origin("vllm: as nv_llm_output_token_len with vLLM's buckets up to 1000000; without lengths, sum and count are trtllm-serve's own and +Inf is the only bucket")
-        .when(&[When::Rows, When::Entries, When::ServerPage]);
-    VllmTimeToFirstToken(|engine| seen(&engine.times.time_to_first_token)) = VLLM.histogram("vllm:time_to_first_token_seconds")
-        .unit("seconds").help("Time to the first token in seconds.").origin("vllm: as nv_trt_llm_time_to_first_token_seconds")
+    VllmRequestGenerationTokens(
+        |engine| engine.lengths(&engine.requests.generation_length, engine.requests.generation_tokens())
+    ) = VLLM.histogram("vllm:request_generation_tokens").unit("tokens")
+        .help("Generated tokens of one finished request.").when(&[When::Rows, When::Entries, When::ServerPage]);
+    VllmTimeToFirstToken(|engine| seen(&engine.times.time_to_first_token)) =
+        VLLM.histogram("vllm:time_to_first_token_seconds").unit("seconds").help("Time to the first token in seconds.")
         .when(&[When::Rows, When::Entries]);
-    VllmInterTokenLatency(|engine| seen(&engine.times.inter_token)) = VLLM.histogram("vllm:inter_token_latency_seconds").unit("seconds")
-        .help("Time from one output token to the next in seconds.").origin("vllm: as nv_trt_llm_inter_token_latency_seconds")
-        .when(&[When::Entries]);
+    VllmInterTokenLatency(|engine| seen(&engine.times.inter_token)) = VLLM.histogram("vllm:inter_token_latency_seconds")
+        .unit("seconds").help("Time from one output token to the next in seconds.").when(&[When::Entries]);
     VllmTimePerOutputToken(|engine| seen(&engine.times.time_per_output_token)) =
         VLLM.histogram("vllm:request_time_per_output_token_seconds").unit("seconds")
-        .help("Time per output token after the first in seconds.")
-        .origin("vllm: as nv_trt_llm_time_per_output_token_seconds; requests with one token are left out, vLLM observes 0 for them")
-        .when(&[When::Rows, When::Entries, When::ServerPage]);
-    VllmE2eLatency(|engine| seen(&engine.times.e2e_latency)) = VLLM.histogram("vllm:e2e_request_latency_seconds").unit("seconds")
-        .help("Time from a request's arrival to its last token in seconds.")
-        .origin("vllm: as nv_trt_llm_e2e_request_latency_seconds").when(&[When::Rows, When::Entries]);
-    VllmRequestQueueTime(|engine| seen(&engine.times.queue_time)) = VLLM.histogram("vllm:request_queue_time_seconds").unit("seconds")
-        .help("Time from a request's arrival to its first scheduling in seconds.")
-        .origin("vllm: as nv_trt_llm_request_queue_time_seconds").when(&[When::Rows, When::Entries]);
-    VllmRequestInferenceTime(|engine| seen(&engine.times.inference_time)) = VLLM.histogram("vllm:request_inference_time_seconds")
-        .unit("seconds").help("Time from a request's first scheduling to its last token in seconds.")
-        .origin("vllm: as nv_trt_llm_request_inference_time_seconds").when(&[When::Rows, When::Entries]);
-    VllmRequestPrefillTime(|engine| seen(&engine.times.prefill_time)) = VLLM.histogram("vllm:request_prefill_time_seconds").unit("seconds")
-        .help("Time from a request's first scheduling to its first token in seconds.")
-        .origin("vllm: as nv_trt_llm_request_prefill_time_seconds, with its buckets")
+        .help("Time per output token after the first in seconds.").when(&[When::Rows, When::Entries, When::ServerPage]);
+    VllmE2eLatency(|engine| seen(&engine.times.e2e_latency)) = VLLM.histogram("vllm:e2e_request_latency_seconds")
+        .unit("seconds").help("Time from a request's arrival to its last token in seconds.")
         .when(&[When::Rows, When::Entries]);
-    VllmRequestDecodeTime(|engine| seen(&engine.times.decode_time)) = VLLM.histogram("vllm:request_decode_time_seconds").unit("seconds")
-        .help("Time from a request's first token to its last in seconds.")
-        .origin("vllm: as nv_trt_llm_request_decode_time_seconds").when(&[When::Rows, When::Entries]);
+    VllmRequestQueueTime(|engine| seen(&engine.times.queue_time)) = VLLM.histogram("vllm:request_queue_time_seconds")
+        .unit("seconds").help("Time from a request's arrival to its first scheduling in seconds.")
+        .when(&[When::Rows, When::Entries]);
+    VllmRequestInferenceTime(|engine| seen(&engine.times.inference_time)) =
+        VLLM.histogram("vllm:request_inference_time_seconds").unit("seconds")
+        .help("Time from a request's first scheduling to its last token in seconds.")
+        .when(&[When::Rows, When::Entries]);
+    VllmRequestPrefillTime(|engine| seen(&engine.times.prefill_time)) =
+        VLLM.histogram("vllm:request_prefill_time_seconds").unit("seconds")
+        .help("Time from a request's first scheduling to its first token in seconds.")
+        .when(&[When::Rows, When::Entries]);
+    VllmRequestDecodeTime(|engine| seen(&engine.times.decode_time)) = VLLM.histogram("vllm:request_decode_time_seconds")
+        .unit("seconds").help("Time from a request's first token to its last in seconds.")
+        .when(&[When::Rows, When::Entries]);
 }
