@@ -87,7 +87,7 @@ fn family(metric: &Metric) -> Vec<String> {
         labels.push(format!("`{}`: {}", variant.label, variant.values.join(", ")));
     }
     let mut cells = vec![code(metric.name), kind.to_owned(), metric.stability.name().to_owned(), labels.join(", ")];
-    cells.extend([metric.help.to_owned(), origin_of(metric).into_owned()]);
+    cells.extend([metric.help.to_owned(), origin_of(metric)]);
     if matches!(metric.group, Group::Triton | Group::Engine | Group::Compat) {
         cells.push(join(statistics_of(metric).into_iter().map(|statistics| statistics.name().to_owned())));
     }

@@ -1,7 +1,5 @@
 //! What feeds a family, and which families a field feeds.
 
-use std::borrow::Cow;
-
 use trtllm_records::fields;
 use trtllm_records::schema::{Field, When};
 
@@ -17,7 +15,9 @@ pub fn families_of(field: &Field) -> impl Iterator<Item = &'static Metric> {
 #[must_use]
 pub fn statistics_of(metric: &Metric) -> Vec<When> {
     let of_fields = metric.feeds.split(' ').flat_map(|name| fields().filter(move |field| is(field, name)));
-    let mut found: Vec<When> = of_fields.map(|field| field.when).chain(metric.when.iter().copied()).collect();
+    let of_like = metric.like.into_iter().flat_map(|family| statistics_of(family.metric()));
+    let of_fields = of_fields.map(|field| field.when);
+    let mut found: Vec<When> = of_fields.chain(metric.when.iter().copied()).chain(of_like).collect();
     found.sort();
     found.dedup();
     // Every engine sends iteration records, so other statistics are not needed for this family.
@@ -35,9 +35,14 @@ pub fn is(field: &Field, name: &str) -> bool {
 
 /// Where the value of a family comes from, in the source's own names.
 #[must_use]
-pub fn origin_of(metric: &Metric) -> Cow<'static, str> {
-    let mut texts = origins().filter(|(group, name, _)| (*group, *name) == (metric.group.name(), metric.name));
-    texts.next().map_or_else(|| metric.feeds.replace(' ', ", ").into(), |(_, _, text)| text.into())
+pub fn origin_of(metric: &Metric) -> String {
+    let line = origins().find(|(group, name, _)| (*group, *name) == (metric.group.name(), metric.name));
+    let text = match (line, metric.like) {
+        (Some((_, _, text)), _) => text.to_owned(),
+        (None, Some(family)) => format!("as {}", family.metric().name),
+        (None, None) => metric.feeds.replace(' ', ", "),
+    };
+    if metric.set.is_empty() { text } else { format!("{}: {text}", metric.set) }
 }
 
 /// The lines of `origins.md`: group, name and text.

@@ -2,6 +2,8 @@
 
 use trtllm_records::schema::When;
 
+use super::id::Id;
+
 /// The kind of a metric. It determines the type that each format declares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MetricKind {
@@ -106,8 +108,12 @@ pub struct Metric {
     /// The fields of the schema that feed it, separated by spaces: a key, which stands for that key in every struct, or
     /// `struct.key`.
     pub feeds: &'static str,
-    /// Kinds of statistics that feed it beside those fields. One kind is enough.
+    /// Another family that is fed by the same, and so needs the same statistics.
+    pub like: Option<Id>,
+    /// Kinds of statistics that feed it beside these. One kind is enough.
     pub when: &'static [When],
+    /// The set of `--metrics.compat`, empty for the exporter's own families.
+    pub set: &'static str,
 }
 
 impl Metric {
@@ -161,6 +167,12 @@ impl Metric {
         self
     }
 
+    pub(super) const fn like(mut self, family: Id) -> Self {
+        self.like = Some(family);
+        self.when = &[];
+        self
+    }
+
     pub(super) const fn when(mut self, when: &'static [When]) -> Self {
         self.when = when;
         self
@@ -174,16 +186,22 @@ pub(super) struct Area {
     stability: Stability,
     labels: &'static [&'static str],
     when: &'static [When],
+    set: &'static str,
 }
 
 impl Area {
     pub(super) const fn new(group: Group, stability: Stability, labels: &'static [&'static str]) -> Self {
-        Self { group, stability, labels, when: &[] }
+        Self { group, stability, labels, when: &[], set: "" }
     }
 
     /// The statistics that feed the families of the area.
     pub(super) const fn when(self, when: &'static [When]) -> Self {
         Self { when, ..self }
+    }
+
+    /// An area of families of another project, in this set of `--metrics.compat`.
+    pub(super) const fn compat(set: &'static str, labels: &'static [&'static str]) -> Self {
+        Self { set, ..Self::new(Group::Compat, Stability::Inherited, labels) }
     }
 
     pub(super) const fn gauge(self, name: &'static str) -> Metric {
@@ -203,7 +221,7 @@ impl Area {
     }
 
     const fn family(self, kind: MetricKind, name: &'static str) -> Metric {
-        let Self { group, stability, labels, when } = self;
+        let Self { group, stability, labels, when, set } = self;
         Metric {
             name,
             kind,
@@ -215,7 +233,9 @@ impl Area {
             help: "",
             gateway_help: None,
             feeds: "",
+            like: None,
             when,
+            set,
         }
     }
 }

@@ -3,11 +3,10 @@
 
 use trtllm_records::gpu::{GpuActivity, GpuMemory, GpuReadings, NvLinkErrors};
 
-use super::{Area, EngineWriter, Group, Stability, families};
+use super::{Area, EngineWriter, families};
 
-const DCGM: Area = Area::new(
-    Group::Compat,
-    Stability::Inherited,
+const DCGM: Area = Area::compat(
+    "dcgm",
     &["DCGM_FI_DRIVER_VERSION", "Hostname", "UUID", "device", "gpu", "hostname", "modelName", "pci_bus_id"],
 );
 

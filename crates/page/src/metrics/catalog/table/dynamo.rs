@@ -2,23 +2,22 @@
 //! The reference page (`src/tools/metrics.md`) lists the families that are missing here because no statistics have their
 //! values.
 
-use super::{Area, EngineReadings, EngineWriter, Group, Stability, When, families, increased, seen};
+use super::{Area, EngineReadings, EngineWriter, Id, families, increased, seen};
 
-const DYNAMO: Area =
-    Area::new(Group::Compat, Stability::Inherited, &["disaggregation_mode", "engine_type", "model_name"]);
+const DYNAMO: Area = Area::compat("dynamo", &["disaggregation_mode", "engine_type", "model_name"]);
 
 families! {
     Dynamo of EngineReadings<'_> => EngineWriter<'_>;
 
     DynamoTransferSuccess(|engine| increased(engine.times.kv_transfers.latency.count())) =
         DYNAMO.counter("trtllm_kv_transfer_success_total")
-        .help("KV cache transfers from the context server that have ended.").when(&[When::Rows, When::Entries]);
+        .help("KV cache transfers from the context server that have ended.").like(Id::KvCacheTransferTime);
     DynamoTransferLatency(|engine| seen(&engine.times.kv_transfers.latency)) =
         DYNAMO.histogram("trtllm_kv_transfer_latency_seconds").unit("seconds")
-        .help("Duration of a request's KV cache transfer in seconds.").when(&[When::Rows, When::Entries]);
+        .help("Duration of a request's KV cache transfer in seconds.").like(Id::KvCacheTransferTime);
     DynamoTransferBytes(|engine| seen(&engine.times.kv_transfers.size)) = DYNAMO.histogram("trtllm_kv_transfer_bytes")
-        .unit("bytes").help("Size of a request's KV cache transfer in bytes.").when(&[When::Rows, When::Entries]);
+        .unit("bytes").help("Size of a request's KV cache transfer in bytes.").like(Id::KvCacheTransferBytes);
     DynamoTransferSpeed(|engine| seen(&engine.times.kv_transfers.speed)) =
         DYNAMO.histogram("trtllm_kv_transfer_speed_gb_s")
-        .help("Speed of a request's KV cache transfer in 10^9 bytes per second.").when(&[When::Rows, When::Entries]);
+        .help("Speed of a request's KV cache transfer in 10^9 bytes per second.").like(Id::KvCacheTransferBytes);
 }

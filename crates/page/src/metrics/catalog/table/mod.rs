@@ -23,7 +23,7 @@ use std::sync::LazyLock;
 use trtllm_fold::rank_totals::Rank;
 use trtllm_records::schema::When;
 
-use super::id::families;
+use super::id::{Id, families};
 use super::metric::{Area, Group, Metric, Stability};
 use crate::metrics::engine_readings::EngineReadings;
 use crate::metrics::value::{Value, increased, seen};
@@ -105,7 +105,7 @@ pub(in crate::metrics) use trtllm::WRITE as TRTLLM;
 pub(in crate::metrics) use vllm::WRITE as VLLM;
 
 /// Families of an engine, and the function that writes each.
-type EngineFamilies = [(super::Id, fn(&EngineReadings<'_>, &mut EngineWriter<'_>) -> Option<()>)];
+type EngineFamilies = [(Id, fn(&EngineReadings<'_>, &mut EngineWriter<'_>) -> Option<()>)];
 
 /// The families that engines have, but no orchestrator.
 pub(in crate::metrics) const ENGINES: [&EngineFamilies; 4] =

@@ -4,10 +4,10 @@
 use trtllm_fold::Latest;
 use trtllm_records::iteration::{InflightBatchingStats, KvCacheStats};
 
-use super::{Area, EngineReadings, EngineWriter, Group, Stability, Value, When, families};
+use super::{Area, EngineReadings, EngineWriter, Group, Id, Stability, Value, families};
 
 const TRITON: Area = Area::new(Group::Triton, Stability::Inherited, &["model", "version"]);
-const SPEC: Area = Area::new(Group::Compat, Stability::Stable, &["model", "version"]);
+const SPEC: Area = Area::compat("spec", &["model", "version"]);
 pub(super) const KV_CACHE_BLOCKS: &[&str] = &["max", "free", "used", "tokens_per", "reused", "fraction"];
 
 /// The numbers of blocks, in the order of [`KV_CACHE_BLOCKS`].
@@ -46,10 +46,10 @@ families! {
     SpecKvCacheBlockMetrics(|engine, series| {
         let [max, free, used, tokens_per, _, fraction] = kv_cache_blocks(engine.load?.kv.as_ref()?);
         series.all([tokens_per, used, free, max, fraction])
-    }) = SPEC.gauge("nv_trt_llm_kv_cache_block_metrics")
+    }) = SPEC.gauge("nv_trt_llm_kv_cache_block_metrics").stable()
         .by("kv_cache_block_type", &[
             "tokens_per_block", "used_blocks", "free_blocks", "max_blocks", "cache_block_fraction",
-        ]).help("TRT LLM KV cache block metrics").when(&[When::Iterations]);
+        ]).help("TRT LLM KV cache block metrics").like(Id::KvCacheBlockMetrics);
     InflightBatcherMetrics(|engine, series| {
         let batch = engine.load?.inflight?;
         let InflightBatchingStats { num_ctx_tokens, num_gen_requests, micro_batch_id, .. } = batch;
@@ -79,9 +79,9 @@ families! {
         .by("disaggregated_serving_type", &["kv_cache_transfer_ms", "request_count"])
         .help("TRT LLM disaggregated serving metrics").feeds("disServingStats kvCacheTransferMS ctxRequestId");
     SpecDisaggregatedServingMetrics(|engine| engine.requests.kv_cache_transfer_ms) =
-        SPEC.legacy_counter("nv_trt_llm_disaggregated_serving_metrics")
+        SPEC.legacy_counter("nv_trt_llm_disaggregated_serving_metrics").stable()
         .by("disaggregated_serving_type", &["kv_cache_transfer_time"]).help("TRT LLM disaggregated serving metrics")
-        .when(&[When::Rows, When::Entries]);
+        .like(Id::DisaggregatedServingMetrics);
     InputTokenLen(|engine| &engine.requests.input_token_len) = TRITON.histogram("nv_llm_input_token_len")
         .by("response_metric_type", &["total_input_tokens"]).help("TRT LLM response metrics")
         .feeds("contextPrefillPosition promptTokens");

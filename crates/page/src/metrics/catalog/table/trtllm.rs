@@ -6,10 +6,9 @@ use trtllm_fold::share::ratio;
 use trtllm_records::named_numbers::NamedNumbers as _;
 use trtllm_records::server_metrics::ConfigSection;
 
-use super::{Area, EngineReadings, EngineWriter, Group, Stability, When, families, increased, seen};
+use super::{Area, EngineReadings, EngineWriter, Id, When, families, increased, seen};
 
-const TRTLLM: Area =
-    Area::new(Group::Compat, Stability::Inherited, &["engine_type", "model_name"]).when(&[When::Iterations]);
+const TRTLLM: Area = Area::compat("trtllm", &["engine_type", "model_name"]);
 
 /// The labels of trtllm-serve's own family, without those that the engine's series have anyway.
 fn configuration(engine: &EngineReadings<'_>, series: &mut EngineWriter<'_>, section: ConfigSection) {
@@ -23,119 +22,131 @@ families! {
     Trtllm of EngineReadings<'_> => EngineWriter<'_>;
 
     TrtllmNumRequestsRunning(|engine| engine.load?.active) = TRTLLM.gauge("trtllm_num_requests_running")
-        .help("Active requests.").on_gateway("Requests scheduled in the last iteration.");
+        .help("Active requests.").on_gateway("Requests scheduled in the last iteration.")
+        .feeds("numActiveRequests InflightBatchingStats.numScheduledRequests");
     TrtllmNumRequestsWaiting(|engine| engine.load?.queued) = TRTLLM.gauge("trtllm_num_requests_waiting")
         .help("Requests in the executor's queue.")
-        .on_gateway("Requests queued in the executor, and active requests that are not scheduled.");
+        .on_gateway("Requests queued in the executor, and active requests that are not scheduled.")
+        .feeds("numQueuedRequests");
     TrtllmMaxNumActiveRequests(|engine| engine.latest?.max_active) = TRTLLM.gauge("trtllm_max_num_active_requests")
-        .help("Maximum number of active requests.");
+        .help("Maximum number of active requests.").feeds("maxNumActiveRequests");
     TrtllmNumContextRequests(|engine| engine.load?.inflight?.num_context_requests) =
-        TRTLLM.gauge("trtllm_num_context_requests").help("Requests in context phase.");
+        TRTLLM.gauge("trtllm_num_context_requests").help("Requests in context phase.")
+        .feeds("InflightBatchingStats.numContextRequests");
     TrtllmNumGenerationRequests(|engine| engine.load?.inflight?.num_gen_requests) =
-        TRTLLM.gauge("trtllm_num_generation_requests").help("Requests in generation phase.");
+        TRTLLM.gauge("trtllm_num_generation_requests").help("Requests in generation phase.").feeds("numGenRequests");
     TrtllmNumPausedRequests(|engine| engine.load?.inflight?.num_paused_requests) =
-        TRTLLM.gauge("trtllm_num_paused_requests").help("Paused requests.");
+        TRTLLM.gauge("trtllm_num_paused_requests").help("Paused requests.").feeds("numPausedRequests");
     TrtllmNumScheduledRequests(|engine| engine.load?.inflight?.num_scheduled_requests) =
-        TRTLLM.gauge("trtllm_num_scheduled_requests").help("Requests scheduled in the last iteration.");
+        TRTLLM.gauge("trtllm_num_scheduled_requests").help("Requests scheduled in the last iteration.")
+        .feeds("InflightBatchingStats.numScheduledRequests");
     TrtllmTotalContextTokens(|engine| engine.load?.inflight?.num_ctx_tokens) =
-        TRTLLM.gauge("trtllm_total_context_tokens").help("Context tokens of the last iteration.");
+        TRTLLM.gauge("trtllm_total_context_tokens").help("Context tokens of the last iteration.")
+        .feeds("InflightBatchingStats.numCtxTokens");
     TrtllmAvgDecodedTokensPerIter(|engine| engine.load?.inflight?.avg_num_decoded_tokens_per_iter) =
         TRTLLM.gauge("trtllm_avg_decoded_tokens_per_iter")
-        .help("Mean number of tokens decoded per generation request and iteration.");
+        .help("Mean number of tokens decoded per generation request and iteration.")
+        .feeds("InflightBatchingStats.avgNumDecodedTokensPerIter");
     TrtllmPrefillBatchOccupancy(
         |engine| ratio(engine.load?.inflight?.num_context_requests, engine.load?.max_active_of_all())
     ) = TRTLLM.gauge("trtllm_prefill_batch_occupancy")
-        .help("Requests in context phase as a share (0-1) of the maximum number of active requests.");
+        .help("Requests in context phase as a share (0-1) of the maximum number of active requests.")
+        .feeds("InflightBatchingStats.numContextRequests maxNumActiveRequests");
     TrtllmKvCacheUtilization(|engine| engine.kv_cache_utilization()) = TRTLLM.gauge("trtllm_kv_cache_utilization")
-        .help("Share (0-1) of KV cache blocks in use.");
+        .help("Share (0-1) of KV cache blocks in use.").feeds("usedNumBlocks maxNumBlocks");
     TrtllmKvCacheHitRate(|engine| engine.load?.kv?.cache_hit_rate) = TRTLLM.gauge("trtllm_kv_cache_hit_rate")
-        .help("Share (0-1) of KV cache blocks found in the cache, since the engine started.");
+        .help("Share (0-1) of KV cache blocks found in the cache, since the engine started.")
+        .feeds("KvCacheStats.cacheHitRate");
     TrtllmKvCacheMaxBlocks(|engine| engine.load?.kv?.max_num_blocks) = TRTLLM.gauge("trtllm_kv_cache_max_blocks")
-        .help("KV cache capacity in blocks.");
+        .help("KV cache capacity in blocks.").feeds("maxNumBlocks");
     TrtllmKvCacheFreeBlocks(|engine| engine.load?.kv?.free_num_blocks) = TRTLLM.gauge("trtllm_kv_cache_free_blocks")
-        .help("Free KV cache blocks.");
+        .help("Free KV cache blocks.").feeds("freeNumBlocks");
     TrtllmKvCacheUsedBlocks(|engine| engine.load?.kv?.used_num_blocks) = TRTLLM.gauge("trtllm_kv_cache_used_blocks")
-        .help("Used KV cache blocks.");
+        .help("Used KV cache blocks.").feeds("usedNumBlocks");
     TrtllmKvCacheTokensPerBlock(|engine| engine.load?.kv?.tokens_per_block) =
-        TRTLLM.gauge("trtllm_kv_cache_tokens_per_block").help("Tokens per KV cache block.");
+        TRTLLM.gauge("trtllm_kv_cache_tokens_per_block").help("Tokens per KV cache block.").feeds("tokensPerBlock");
     TrtllmGpuMemoryUsage(|engine| engine.load?.gpu_memory) = TRTLLM.gauge("trtllm_gpu_memory_usage_bytes")
-        .help("GPU memory in use in bytes.");
+        .help("GPU memory in use in bytes.").feeds("gpuMemUsage");
     TrtllmCpuMemoryUsage(|engine| engine.load?.cpu_memory) = TRTLLM.gauge("trtllm_cpu_memory_usage_bytes")
-        .help("CPU memory in use in bytes.");
+        .help("CPU memory in use in bytes.").feeds("cpuMemUsage");
     TrtllmPinnedMemoryUsage(|engine| engine.load?.pinned_memory) = TRTLLM.gauge("trtllm_pinned_memory_usage_bytes")
-        .help("Pinned memory in use in bytes.");
+        .help("Pinned memory in use in bytes.").feeds("pinnedMemUsage");
     TrtllmMaxBatchSizeStatic(|engine| engine.latest?.batch_size_limits.fixed) =
         TRTLLM.gauge("trtllm_max_batch_size_static").help("Batch size limit of the engine as built.")
-        .when(&[When::Cpp]);
+        .feeds("maxBatchSizeStatic");
     TrtllmMaxBatchSizeRuntime(|engine| engine.latest?.batch_size_limits.runtime) =
-        TRTLLM.gauge("trtllm_max_batch_size_runtime").help("Batch size limit in force.").when(&[When::Cpp]);
+        TRTLLM.gauge("trtllm_max_batch_size_runtime").help("Batch size limit in force.").feeds("maxBatchSizeRuntime");
     TrtllmMaxNumTokensRuntime(|engine| engine.latest?.token_limits.runtime) =
-        TRTLLM.gauge("trtllm_max_num_tokens_runtime").help("Limit in force for tokens in a batch.").when(&[When::Cpp]);
+        TRTLLM.gauge("trtllm_max_num_tokens_runtime").help("Limit in force for tokens in a batch.")
+        .feeds("maxNumTokensRuntime");
     TrtllmIterationLatency(|engine| engine.load?.iter_latency_ms? / 1000.0) =
-        TRTLLM.gauge("trtllm_iteration_latency_seconds").help("Duration of the last iteration in seconds.");
+        TRTLLM.gauge("trtllm_iteration_latency_seconds").help("Duration of the last iteration in seconds.")
+        .feeds("IterationStats.iterLatencyMS");
     TrtllmSpecAcceptanceLength(|engine| engine.load?.spec_decoding?.acceptance_length) =
         TRTLLM.gauge("trtllm_spec_decode_acceptance_length")
-        .help("Mean number of tokens per decoding step with speculative decoding.").when(&[When::Speculation]);
+        .help("Mean number of tokens per decoding step with speculative decoding.").feeds("acceptanceLength");
     TrtllmSpecDraftOverhead(|engine| engine.load?.spec_decoding?.draft_overhead) =
         TRTLLM.gauge("trtllm_spec_decode_draft_overhead").help("Share (0-1) of the iteration's time spent drafting.")
-        .when(&[When::Speculation]);
+        .feeds("draftOverhead");
     TrtllmNumRequestsCompleted(|engine| increased(engine.totals.requests_completed)) =
-        TRTLLM.counter("trtllm_num_requests_completed_total").help("Completed requests.");
+        TRTLLM.counter("trtllm_num_requests_completed_total").help("Completed requests.").feeds("numCompletedRequests");
 
     // trtllm-serve reads its engine from the start, so it shows these two as soon as they are above 0. The exporter may start later, and
     // the next increase may take long, so it shows them from the first record that has them.
     TrtllmKvCacheReusedBlocks(
         |engine| engine.totals.reports_reused_blocks.then_some(engine.totals.kv_cache_blocks_reused)
-    ) = TRTLLM.counter("trtllm_kv_cache_reused_blocks_total").help("KV cache blocks found in the cache.");
+    ) = TRTLLM.counter("trtllm_kv_cache_reused_blocks_total").help("KV cache blocks found in the cache.")
+        .feeds("reusedBlocks");
     TrtllmKvCacheMissedBlocks(
         |engine| engine.totals.reports_missed_blocks.then_some(engine.totals.kv_cache_blocks_missed)
-    ) = TRTLLM.counter("trtllm_kv_cache_missed_blocks_total").help("KV cache blocks not found in the cache.");
+    ) = TRTLLM.counter("trtllm_kv_cache_missed_blocks_total").help("KV cache blocks not found in the cache.")
+        .feeds("missedBlocks");
 
     TrtllmSpecDraftTokens(|engine| increased(engine.totals.reported_draft_tokens)) =
-        TRTLLM.counter("trtllm_spec_decode_num_draft_tokens_total").help("Draft tokens.")
-        .when(&[When::Speculation, When::AttentionDp]);
+        TRTLLM.counter("trtllm_spec_decode_num_draft_tokens_total").help("Draft tokens.").feeds("numDraftTokens rank");
     TrtllmSpecAcceptedTokens(|engine| increased(engine.totals.reported_accepted_tokens)) =
         TRTLLM.counter("trtllm_spec_decode_num_accepted_tokens_total").help("Accepted draft tokens.")
-        .when(&[When::Speculation]);
+        .feeds("numAcceptedTokens");
     TrtllmRequestSuccess(|engine, series| {
         // trtllm-serve has only the first four of our finish reasons.
         series.all(engine.requests.finished?.map(increased))
     }) = TRTLLM.counter("trtllm_request_success_total")
         .by("finished_reason", &["stop", "length", "timeout", "cancelled"]).help("Finished requests, by finish reason.")
-        .when(&[When::Entries, When::ServerPage]);
+        .like(Id::RequestsFinished);
     TrtllmKvHostUtilization(|engine| engine.load?.pools.last_host_utilization) =
         TRTLLM.gauge("trtllm_kv_cache_host_utilization").help("Share (0-1) of KV cache blocks on the host in use.")
-        .when(&[When::Windows, When::V2]);
+        .feeds("secondaryUsedNumBlocks secondaryMaxNumBlocks kvCacheIterationStatsByColdPoolGroup \
+            kvCacheIterationStatsByPoolGroup kvCacheIterationStats");
     TrtllmKvIterReuseRate(|engine| engine.load?.pools.last_hit_ratio) = TRTLLM.gauge("trtllm_kv_cache_iter_reuse_rate")
         .help("Share (0-1) of the KV cache blocks looked up in the last iteration that were found.")
-        .when(&[When::Windows, When::V2]);
+        .feeds("iterReusedBlocks iterMissedBlocks kvCacheIterationStatsByLifecycle kind kvCacheIterationStats");
     TrtllmKvIterReused(|engine| increased(engine.totals.pools.blocks.reused?)) =
         TRTLLM.counter("trtllm_kv_cache_iter_reused_blocks_total").help("KV cache blocks reused.")
-        .when(&[When::Windows, When::V2]);
+        .feeds("iterReusedBlocks");
     TrtllmKvIterFullReused(|engine| increased(engine.totals.pools.blocks.full_reused?)) =
         TRTLLM.counter("trtllm_kv_cache_iter_full_reused_blocks_total").help("KV cache blocks fully reused.")
-        .when(&[When::Windows, When::V2]);
+        .feeds("iterFullReusedBlocks");
     TrtllmKvIterPartialReused(|engine| increased(engine.totals.pools.blocks.partial_reused?)) =
         TRTLLM.counter("trtllm_kv_cache_iter_partial_reused_blocks_total").help("KV cache blocks partially reused.")
-        .when(&[When::Windows, When::V2]);
+        .feeds("iterPartialReusedBlocks");
     TrtllmKvIterMissed(|engine| increased(engine.totals.pools.blocks.missed?)) =
         TRTLLM.counter("trtllm_kv_cache_iter_missed_blocks_total").help("KV cache blocks not found in the cache.")
-        .when(&[When::Windows, When::V2]);
+        .feeds("iterMissedBlocks");
     TrtllmKvGenAlloc(|engine| increased(engine.totals.pools.blocks.generation_allocated?)) =
         TRTLLM.counter("trtllm_kv_cache_gen_alloc_blocks_total").help("KV cache blocks allocated in generation phases.")
-        .when(&[When::Windows]);
+        .feeds("iterGenAllocBlocks");
     TrtllmKvOnboardBytes(|engine| increased(engine.totals.pools.bytes.onboarded?)) =
         TRTLLM.counter("trtllm_kv_cache_onboard_bytes_total").help("KV cache bytes copied from host to GPU.")
-        .when(&[When::Windows]);
+        .feeds("iterOnboardBytes");
     TrtllmKvOffloadBytes(|engine| increased(engine.totals.pools.bytes.offloaded?)) =
         TRTLLM.counter("trtllm_kv_cache_offload_bytes_total").help("KV cache bytes copied from GPU to host.")
-        .when(&[When::Windows]);
+        .feeds("iterOffloadBytes");
     TrtllmKvCopyBytes(|engine| increased(engine.totals.pools.bytes.copied?)) =
         TRTLLM.counter("trtllm_kv_cache_intra_device_copy_bytes_total").help("KV cache bytes copied within the GPU.")
-        .when(&[When::Windows]);
+        .feeds("iterIntraDeviceCopyBytes");
     TrtllmKvDiskPrefetchBlocks(|engine| increased(engine.totals.pools.disk_prefetched_blocks?)) =
         TRTLLM.counter("trtllm_kv_cache_disk_prefetch_blocks_total")
-        .help("KV cache blocks prefetched from disk to host.").when(&[When::V2]);
+        .help("KV cache blocks prefetched from disk to host.").feeds("iterDiskPrefetchBlocks");
     TrtllmPromptCacheHitTokens(|engine, series| {
         // Unlike trtllm-serve's other counters, these start at 0.
         for (level, LevelTokens { unnamed, by_tier }) in engine.totals.pools.cached_tokens.by_level.iter().enumerate() {
@@ -147,7 +158,8 @@ families! {
         }
     }) = TRTLLM.counter("trtllm_prompt_cache_hit_tokens_total")
         .labels(&["cache_level", "cache_tier", "engine_type", "model_name"])
-        .help("Prompt tokens found in the KV cache, by cache level.").when(&[When::V2]);
+        .help("Prompt tokens found in the KV cache, by cache level.")
+        .feeds("iterCachedTokensByLevel kvCacheLevelTiers");
     TrtllmPromptTokens(|engine| engine.requests.prompt_tokens()) = TRTLLM.counter("trtllm_prompt_tokens_total")
         .help("Prompt tokens of finished requests.").when(&[When::Rows, When::Entries, When::ServerPage]);
     TrtllmGenerationTokens(|engine| engine.requests.generation_tokens()) =
@@ -159,7 +171,7 @@ families! {
         .when(&[When::Entries, When::ServerPage]);
     TrtllmRequestError(|engine, series| series.by_label("http_code", &engine.requests.server.errors)) =
         TRTLLM.counter("trtllm_request_error_total").labels(&["engine_type", "http_code", "model_name"])
-        .help("Refused requests, by HTTP status.").when(&[When::ServerPage]);
+        .help("Refused requests, by HTTP status.").like(Id::RequestErrors);
     TrtllmSpecDraftedByPosition(
         |engine, series| series.by_label("token_position", &engine.requests.server.drafted_tokens)
     ) = TRTLLM.counter("trtllm_spec_decode_drafted_tokens_total")
@@ -175,39 +187,36 @@ families! {
         .when(&[When::ServerPage]);
     TrtllmParallelConfig(|engine, series| configuration(engine, series, ConfigSection::Parallel)) =
         TRTLLM.gauge("trtllm_parallel_config_info").help("The parallelism's configuration as labels; always 1.")
-        .when(&[When::ServerPage]);
+        .like(Id::TrtllmModelConfig);
     TrtllmSpeculativeConfig(|engine, series| configuration(engine, series, ConfigSection::Speculative)) =
         TRTLLM.gauge("trtllm_speculative_config_info")
-        .help("The configuration of speculative decoding as labels; always 1.").when(&[When::ServerPage]);
+        .help("The configuration of speculative decoding as labels; always 1.").like(Id::TrtllmModelConfig);
     TrtllmKvCacheConfig(|engine, series| configuration(engine, series, ConfigSection::KvCache)) =
         TRTLLM.gauge("trtllm_kv_cache_config_info").help("The KV cache's configuration as labels; always 1.")
-        .when(&[When::ServerPage]);
+        .like(Id::TrtllmModelConfig);
     TrtllmTimeToFirstToken(|engine| seen(&engine.times.time_to_first_token)) =
         TRTLLM.histogram("trtllm_time_to_first_token_seconds").unit("seconds")
-        .help("Time to the first token in seconds.").when(&[When::Rows, When::Entries]);
+        .help("Time to the first token in seconds.").like(Id::TimeToFirstToken);
     TrtllmTimePerOutputToken(|engine| engine.requests.time_per_output_token()) =
         TRTLLM.histogram("trtllm_time_per_output_token_seconds").unit("seconds")
-        .help("Time per output token after the first in seconds.").when(&[When::Rows, When::Entries, When::ServerPage]);
+        .help("Time per output token after the first in seconds.").like(Id::TimePerOutputToken);
     TrtllmE2eLatency(|engine| seen(&engine.times.e2e_latency)) = TRTLLM.histogram("trtllm_e2e_request_latency_seconds")
-        .unit("seconds").help("Time from a request's arrival to its last token in seconds.")
-        .when(&[When::Rows, When::Entries]);
+        .unit("seconds").help("Time from a request's arrival to its last token in seconds.").like(Id::E2eLatency);
     TrtllmRequestQueueTime(|engine| seen(&engine.times.queue_time)) =
         TRTLLM.histogram("trtllm_request_queue_time_seconds").unit("seconds")
-        .help("Time from a request's arrival to its first scheduling in seconds.").when(&[When::Rows, When::Entries]);
+        .help("Time from a request's arrival to its first scheduling in seconds.").like(Id::RequestQueueTime);
     TrtllmRequestPrefillTime(|engine| seen(&engine.times.prefill_time)) =
         TRTLLM.histogram("trtllm_request_prefill_time_seconds").unit("seconds")
-        .help("Time from a request's first scheduling to its first token in seconds.")
-        .when(&[When::Rows, When::Entries]);
+        .help("Time from a request's first scheduling to its first token in seconds.").like(Id::RequestPrefillTime);
     TrtllmRequestDecodeTime(|engine| seen(&engine.times.decode_time)) =
         TRTLLM.histogram("trtllm_request_decode_time_seconds").unit("seconds")
-        .help("Time from a request's first token to its last in seconds.").when(&[When::Rows, When::Entries]);
+        .help("Time from a request's first token to its last in seconds.").like(Id::RequestDecodeTime);
     TrtllmRequestInferenceTime(|engine| seen(&engine.times.inference_time)) =
         TRTLLM.histogram("trtllm_request_inference_time_seconds").unit("seconds")
-        .help("Time from a request's first scheduling to its last token in seconds.")
-        .when(&[When::Rows, When::Entries]);
+        .help("Time from a request's first scheduling to its last token in seconds.").like(Id::RequestInferenceTime);
     TrtllmPromptCachedTokensPerRequest(|engine| seen(&engine.times.cached_tokens)) =
         TRTLLM.histogram("trtllm_prompt_cached_tokens_per_request")
-        .help("Tokens of a request's prompt that were found in the KV cache.").when(&[When::Entries, When::ServerPage]);
+        .help("Tokens of a request's prompt that were found in the KV cache.").like(Id::RequestCachedTokens);
     TrtllmPrefillPerplexity(|engine| seen(&engine.times.perplexity[0])) = TRTLLM.histogram("trtllm_prefill_perplexity")
         .help("Perplexity of a request's prompt, of requests that ask for log probabilities.")
         .when(&[When::ServerPage]);
@@ -217,5 +226,6 @@ families! {
         .when(&[When::ServerPage]);
     TrtllmPrefillBatchTokens(|engine| seen(&engine.totals.row_context_tokens)) =
         TRTLLM.histogram("trtllm_prefill_batch_tokens").unit("tokens")
-        .help("Context tokens of one iteration and rank; those without such tokens are left out.");
+        .help("Context tokens of one iteration and rank; those without such tokens are left out.")
+        .feeds("InflightBatchingStats.numCtxTokens");
 }
