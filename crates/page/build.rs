@@ -42,7 +42,8 @@ fn commit() -> Option<(String, String)> {
     // With another prefix, git has found the repository of a project around this one.
     let git = |arguments: &[&str]| output("git", arguments);
     git(&["rev-parse", "--show-prefix"]).filter(|prefix| prefix == "crates/page/")?;
-    // Cargo runs this script again after the next commit. For a file that does not exist, it would always run the script.
+    // Cargo runs this script again after the next commit. For a file that does not exist, it would always run the
+    // script.
     let log = git(&["rev-parse", "--git-path", "logs/HEAD"])?;
     if Path::new(&log).exists() {
         println!("cargo::rerun-if-changed={log}");

@@ -5,7 +5,6 @@
 use serde_json::{Value, json};
 
 use crate::cli::CatalogFormat;
-use trtllm_page::metrics::catalog::equivalents::{EQUIVALENTS, Equivalent};
 use trtllm_page::metrics::catalog::feeds::{families_of, origin_of, statistics_of};
 use trtllm_page::metrics::catalog::not_read::FAMILIES_NOT_SERVED;
 use trtllm_page::metrics::catalog::{CATALOG, Group, Metric, MetricKind};
@@ -15,20 +14,6 @@ use trtllm_sim::scenario::{self, Scenario};
 use trtllm_verdict::cause::Cause;
 
 use super::{print, print_json};
-
-/// A test counts these series and fails if a number is wrong.
-pub const SERIES: Series = Series { most: 814, serve: 597, executor: 454 };
-
-/// Numbers of series per engine, without those of --metrics.compat.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Series {
-    /// An engine that sends every field.
-    pub most: usize,
-    /// An engine of trtllm-serve.
-    pub serve: usize,
-    /// An engine of the C++ Executor.
-    pub executor: usize,
-}
 
 /// Prints the catalog.
 pub fn run(format: CatalogFormat) {
@@ -66,10 +51,6 @@ fn markdown() -> String {
     for group in Group::ALL {
         fill(group.name(), &rows(CATALOG.iter().filter(|metric| metric.group == group).map(family)));
     }
-    fill("series.most", &SERIES.most.to_string());
-    fill("series.serve", &SERIES.serve.to_string());
-    fill("series.executor", &SERIES.executor.to_string());
-    fill("equivalents", &rows(EQUIVALENTS.iter().map(equivalent)));
     let cause = |cause: Cause| vec![code(cause.name()), cause.meaning().to_owned()];
     fill("causes", &rows(Cause::ALL.into_iter().map(cause)));
     fill("fields", &rows(rows_of_fields()));
@@ -92,17 +73,6 @@ fn family(metric: &Metric) -> Vec<String> {
         cells.push(join(statistics_of(metric).into_iter().map(|statistics| statistics.name().to_owned())));
     }
     cells
-}
-
-fn equivalent(same: &Equivalent) -> Vec<String> {
-    let ours = same.ours.iter().map(|(id, value)| {
-        let metric = id.metric();
-        let label = metric.variant.zip(*value).map(|(variant, value)| format!("{{{}={value}}}", variant.label));
-        format!("`{}{}`", metric.name, label.unwrap_or_default())
-    });
-    let others = [same.vllm, same.sglang, same.trtllm_serve, same.triton, same.dynamo]
-        .map(|names| join(names.split(", ").map(|name| if name == "–" { name.to_owned() } else { code(name) })));
-    [&[same.concept.to_owned()], &others[..], &[join(ours)]].concat()
 }
 
 fn rows_of_fields() -> impl Iterator<Item = Vec<String>> {

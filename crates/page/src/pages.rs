@@ -19,8 +19,8 @@ pub struct Pages {
     state: Arc<State>,
     builder: PageBuilder,
     metrics: Arc<HttpMetrics>,
-    /// Bytes of the last page. Pages are rendered one after the other, so many readers at once need the memory of one page. A
-    /// panic leaves the number unchanged, so a mutex without poisoning is enough.
+    /// Bytes of the last page. Pages are rendered one after the other, so many readers at once need the memory of one
+    /// page. A panic leaves the number unchanged, so a mutex without poisoning is enough.
     length: Mutex<usize>,
 }
 

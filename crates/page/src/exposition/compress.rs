@@ -1,6 +1,7 @@
 //! Compresses a rendered page with gzip or zstd.
 //!
-//! Both use level 1, which already makes a page ten times smaller. Higher levels save another tenth for five times the time.
+//! Both use level 1, which already makes a page ten times smaller. Higher levels save another tenth for five times the
+//! time.
 
 use std::io::Write as _;
 

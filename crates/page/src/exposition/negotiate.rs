@@ -1,4 +1,5 @@
-//! Pure functions that choose the format and the content encoding from a request's headers. Tested with those of real scrapers.
+//! Pure functions that choose the format and the content encoding from a request's headers. Tested with those of real
+//! scrapers.
 
 /// The formats of a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -32,8 +33,8 @@ pub const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 const OPENMETRICS: &str = "application/openmetrics-text";
 const PROTOBUF: &str = "application/vnd.google.protobuf";
 
-/// How a reader wants names that need quotes to be escaped. Our names never need quotes, so every scheme is supported, and the
-/// response repeats it.
+/// How a reader wants names that need quotes to be escaped. Our names never need quotes, so every scheme is supported,
+/// and the response repeats it.
 #[derive(Debug, Clone, Copy)]
 enum Escaping {
     Unspecified,
@@ -61,8 +62,9 @@ const INSTEAD_OF_TEXT: Offer = Offer {
     content_type: content_type!("application/openmetrics-text; version=1.0.0; charset=utf-8", Escaping::Unspecified),
 };
 
-/// The supported format with the highest `q`. If several have the same `q`, the first one in the header. Without `Accept`, for
-/// `*/*` and for unsupported formats it is text 0.0.4, because the gateway's endpoint picker and AIPerf parse nothing else.
+/// The supported format with the highest `q`. If several have the same `q`, the first one in the header. Without
+/// `Accept`, for `*/*` and for unsupported formats it is text 0.0.4, because the gateway's endpoint picker and AIPerf
+/// parse nothing else.
 #[must_use]
 pub fn format(accept: Option<&str>) -> Offer {
     let (mut best, mut text_refused) = ((DEFAULT, 0.0), false);
@@ -162,8 +164,11 @@ pub fn encoding(accept_encoding: Option<&str>) -> Encoding {
 mod tests {
     use super::*;
 
-    const PROMETHEUS_2: &str = "application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,text/plain;version=0.0.4;q=0.5,*/*;q=0.1";
-    const PROMETHEUS_3: &str = "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,application/openmetrics-text;version=0.0.1;q=0.5,text/plain;version=1.0.0;escaping=allow-utf-8;q=0.4,text/plain;version=0.0.4;q=0.3,*/*;q=0.2";
+    const PROMETHEUS_2: &str = "application/openmetrics-text;version=1.0.0,\
+        application/openmetrics-text;version=0.0.1;q=0.75,text/plain;version=0.0.4;q=0.5,*/*;q=0.1";
+    const PROMETHEUS_3: &str = "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,\
+        application/openmetrics-text;version=0.0.1;q=0.5,text/plain;version=1.0.0;escaping=allow-utf-8;q=0.4,\
+        text/plain;version=0.0.4;q=0.3,*/*;q=0.2";
     const AS_OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     const AS_PROTOBUF: &str =
         "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; encoding=delimited";
@@ -174,7 +179,9 @@ mod tests {
             "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited,{}",
             PROMETHEUS_2.replace("1.0.0", "1.0.0;q=0.8")
         );
-        let native_3 = "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited;escaping=allow-utf-8;q=0.7,application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,*/*;q=0.2";
+        let native_3 = "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited;\
+            escaping=allow-utf-8;q=0.7,\
+            application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,*/*;q=0.2";
         for (accept, format, content_type) in [
             (PROMETHEUS_2, Format::OpenMetrics, AS_OPENMETRICS.to_owned()),
             (PROMETHEUS_3, Format::OpenMetrics, format!("{AS_OPENMETRICS}; escaping=allow-utf-8")),

@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 pub(crate) struct Parsed {
     /// For each family name, its HELP, TYPE and UNIT lines without the name.
     pub(crate) families: BTreeMap<String, BTreeMap<String, String>>,
-    /// For each name with labels, the value in its shortest form. Floats are kept as text, so that assertions print them.
+    /// For each name with labels, the value in its shortest form. Floats are kept as text, so that assertions print
+    /// them.
     pub(crate) samples: BTreeMap<(String, BTreeMap<String, String>), String>,
 }
 

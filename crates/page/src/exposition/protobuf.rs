@@ -123,7 +123,8 @@ mod tests {
         wanted.extend(b"nv_energy_consumption");
         wanted.extend([0x12, help.len() as u8]);
         wanted.extend(help.as_bytes());
-        // The type COUNTER is 0, so it is not encoded. The rest is the metric: label {gpu_uuid, G}, counter {value 1.0}.
+        // The type COUNTER is 0, so it is not encoded. The rest is the metric: label {gpu_uuid, G}, counter {value
+        // 1.0}.
         wanted.extend([0x22, 26, 0x0a, 13, 0x0a, 8]);
         wanted.extend(b"gpu_uuid");
         wanted.extend([0x12, 1, b'G', 0x1a, 9, 0x09]);

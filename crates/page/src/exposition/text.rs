@@ -1,4 +1,5 @@
-//! The Prometheus text format 0.0.4 and OpenMetrics 1.0.0: two dialects of one writer, without an allocation per sample.
+//! The Prometheus text format 0.0.4 and OpenMetrics 1.0.0: two dialects of one writer, without an allocation per
+//! sample.
 //!
 //! Written by hand, because Triton's readers match the bytes of 0.0.4, which prometheus-client does not write. Besides,
 //! prometheus-client writes exemplars in OpenMetrics only for its own histograms. Tests compare the two writers.
@@ -152,7 +153,8 @@ impl TextWriter<'_> {
         }
     }
 
-    /// Writes the shortest decimal that parses to the same value, without an exponent: Triton's readers match `\d+(\.\d+)?`.
+    /// Writes the shortest decimal that parses to the same value, without an exponent: Triton's readers match
+    /// `\d+(\.\d+)?`.
     fn float(&mut self, value: f64) {
         let _ = write!(self.out, "{value}");
         self.point_if_whole(value);

@@ -1,5 +1,6 @@
-//! Writes an engine's values under other exporters' names. Each value has the meaning that the other exporter gives it, as far
-//! as TensorRT-LLM's statistics allow: trtllm-serve's "running" is not Triton's "scheduled". All name sets are off by default.
+//! Writes an engine's values under other exporters' names. Each value has the meaning that the other exporter gives it,
+//! as far as TensorRT-LLM's statistics allow: trtllm-serve's "running" is not Triton's "scheduled". All name sets are
+//! off by default.
 
 use trtllm_engines::Engine;
 

@@ -16,7 +16,8 @@ pub(super) fn dcgm_page(inventory: &GpuInventory, host: &str, page: &mut Page) {
         let labels = Arc::new(labels(gpu, inventory, host));
         let instances = &gpu.readings.mig;
         let has_xid = gpu.reports_xids && gpu.state == GpuState::Ok;
-        // As in dcgm-exporter, only the MIG instances of such a GPU have memory and activity, so a sum counts them once.
+        // As in dcgm-exporter, only the MIG instances of such a GPU have memory and activity, so a sum counts them
+        // once.
         let is_whole = instances.is_empty();
         let readings = DcgmReadings {
             gpu: Some(&gpu.readings),
@@ -57,8 +58,8 @@ fn instance_labels(labels: &Arc<Labels>, instance: &MigInstance) -> Labels {
     Labels::extend(labels, [("GPU_I_ID", id), ("GPU_I_PROFILE", instance.profile.clone().unwrap_or_default())])
 }
 
-/// Adds the labels of the pod that uses the device. A device shared by several pods gets none: one sample for each pod would
-/// count the device several times, and `nv_gpu_pod_info` lists the pods.
+/// Adds the labels of the pod that uses the device. A device shared by several pods gets none: one sample for each pod
+/// would count the device several times, and `nv_gpu_pod_info` lists the pods.
 fn with_pod(labels: &Arc<Labels>, inventory: &GpuInventory, gpu_uuid: &str, mig_uuid: &str) -> Arc<Labels> {
     let mut owners = inventory.pods.iter().filter(|pod| pod.gpu_uuid == gpu_uuid && pod.mig_uuid == mig_uuid);
     match (owners.next(), owners.next()) {

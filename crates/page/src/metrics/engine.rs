@@ -21,8 +21,8 @@ const OF_VISUAL_GEN: [Id; 6] =
     [Id::RequestMetrics, Id::QueuedRequests, Id::RequestLatencyInfo, Id::EngineState, Id::EngineInfo, Id::StartupTime];
 
 impl EngineSeries {
-    /// Adds the samples of one engine or orchestrator. An orchestrator has families of its own for requests, so that a sum
-    /// over engines does not count the same requests again.
+    /// Adds the samples of one engine or orchestrator. An orchestrator has families of its own for requests, so that a
+    /// sum over engines does not count the same requests again.
     pub(super) fn write(&self, slot: &EngineSlot, compat: CompatSets, page: &mut Page) {
         let engine = &**slot.lock();
         let load = engine.load();

@@ -1,4 +1,5 @@
-//! The data from which the families of an engine are read, and the values that are computed from several of its numbers.
+//! The data from which the families of an engine are read, and the values that are computed from several of its
+//! numbers.
 
 use trtllm_analysis::objectives::ObjectiveTotals;
 use trtllm_fold::batch::BatchSums;
@@ -83,8 +84,8 @@ impl EngineReadings<'_> {
         (mean > 0.0 && has_decoded).then(|| shortest_f32(mean))
     }
 
-    /// Free KV cache capacity in tokens. Absent with several pool groups: their blocks have different sizes, and a token may need
-    /// one block of each group. Also absent if more blocks are free than exist.
+    /// Free KV cache capacity in tokens. Absent with several pool groups: their blocks have different sizes, and a
+    /// token may need one block of each group. Also absent if more blocks are free than exist.
     pub(super) fn available_tokens(&self) -> Option<i64> {
         let latest = self.load.filter(|latest| latest.pools.groups.is_none_or(|groups| groups <= 1))?;
         let kv = latest.kv.filter(|kv| kv.max_num_blocks.is_none_or(|max| kv.free_num_blocks <= Some(max)))?;
@@ -103,7 +104,8 @@ impl EngineReadings<'_> {
         share(Some(kv.max_num_blocks?.saturating_sub(kv.free_num_blocks?)), kv.max_num_blocks)
     }
 
-    /// The share of looked-up blocks that were found in the KV cache. Absent for releases before 0.16, which count no misses.
+    /// The share of looked-up blocks that were found in the KV cache. Absent for releases before 0.16, which count no
+    /// misses.
     pub(super) fn hit_ratio(&self) -> Option<f64> {
         self.reused_of(self.totals.kv_cache_blocks_missed).filter(|_| self.counts_misses())
     }
@@ -136,8 +138,8 @@ impl EngineReadings<'_> {
         self.requests.cached_tokens().max(by_tier.flatten().reduce(u64::saturating_add))
     }
 
-    /// The lengths of requests. trtllm-serve reports only the sum over its requests. Then the histogram has only the number of
-    /// requests and that sum.
+    /// The lengths of requests. trtllm-serve reports only the sum over its requests. Then the histogram has only the
+    /// number of requests and that sum.
     pub(super) fn lengths(&self, lengths: &Histogram, sum: Option<u64>) -> Option<Histogram> {
         let finished = self.requests.finished.map(|finished| finished.into_iter().fold(0, u64::saturating_add));
         match finished.zip(sum) {
@@ -150,7 +152,8 @@ impl EngineReadings<'_> {
         }
     }
 
-    /// A sum of seconds over requests, in microseconds. Absent if requests have completed, but their times are not known.
+    /// A sum of seconds over requests, in microseconds. Absent if requests have completed, but their times are not
+    /// known.
     pub(super) fn microseconds(&self, seconds: f64) -> Option<u64> {
         let known = self.requests.source != LatencySource::None || self.totals.requests_completed == 0;
         known.then(|| (seconds * 1e6).round() as u64)

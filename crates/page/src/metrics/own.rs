@@ -88,7 +88,8 @@ pub(super) fn own_page(metrics: OwnMetrics, page: &mut Page) {
     }
 }
 
-/// The messages contain only floats. Whole numbers become integers again, so that OpenMetrics writes them without a point.
+/// The messages contain only floats. Whole numbers become integers again, so that OpenMetrics writes them without a
+/// point.
 fn number(value: f64) -> Value {
     const EXACT: f64 = (1_u64 << f64::MANTISSA_DIGITS) as f64;
     if value.fract() == 0.0 && (0.0..EXACT).contains(&value) { Value::Count(value as u64) } else { Value::Float(value) }

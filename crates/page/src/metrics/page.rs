@@ -43,8 +43,8 @@ impl Page {
         self.samples.push(Sample { metric, labels: Arc::clone(labels), value });
     }
 
-    /// Brings the samples of each family together, in catalog order. The sort is stable: within a family, samples keep the order in
-    /// which they were added.
+    /// Brings the samples of each family together, in catalog order. The sort is stable: within a family, samples keep
+    /// the order in which they were added.
     pub fn sort(&mut self) {
         self.samples.sort_by_key(|sample| sample.metric);
     }
@@ -60,8 +60,8 @@ impl Page {
         self.samples.retain(|sample| kept(sample.metric.metric().group));
     }
 
-    /// The samples, family by family. Neighbours in the catalog with the same name are one family, because a page must not have
-    /// two headers for one name.
+    /// The samples, family by family. Neighbours in the catalog with the same name are one family, because a page must
+    /// not have two headers for one name.
     pub fn families(&self) -> impl Iterator<Item = (&'static Metric, &[Sample])> {
         self.samples
             .chunk_by(|a, b| a.metric == b.metric || a.metric.metric().name == b.metric.metric().name)

@@ -39,7 +39,8 @@ pub enum Selection {
     TrtllmServe,
     /// One bit for each of [`Group::ALL`].
     Groups(u8),
-    /// What the endpoint picker of a Kubernetes gateway reads: five series, under Triton's and under trtllm-serve's names.
+    /// What the endpoint picker of a Kubernetes gateway reads: five series, under Triton's and under trtllm-serve's
+    /// names.
     Gateway,
 }
 

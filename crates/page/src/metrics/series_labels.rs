@@ -1,5 +1,5 @@
-//! Labels that are kept from page to page. GPUs and engines have thousands of series: making their labels for every page
-//! would take most of a page's time and memory.
+//! Labels that are kept from page to page. GPUs and engines have thousands of series: making their labels for every
+//! page would take most of a page's time and memory.
 
 use std::sync::Arc;
 
@@ -12,8 +12,8 @@ type OfTable = Box<[Box<[Arc<Labels>]>]>;
 #[derive(Debug)]
 pub(super) struct SeriesLabels {
     base: Arc<Labels>,
-    /// For each family of each table, the labels of its series, one for each label value. Empty for a family with the base
-    /// labels only.
+    /// For each family of each table, the labels of its series, one for each label value. Empty for a family with the
+    /// base labels only.
     tables: Box<[OfTable]>,
     others: Vec<Other>,
     /// Index in `others` at which [`SeriesLabels::with`] starts to search.
@@ -52,8 +52,8 @@ impl SeriesLabels {
         &self.base
     }
 
-    /// The labels of a family's series: one for each of its label values, in the catalog's order, or the base for a family
-    /// without a variant.
+    /// The labels of a family's series: one for each of its label values, in the catalog's order, or the base for a
+    /// family without a variant.
     pub(super) fn of(&self, family: Id) -> &[Arc<Labels>] {
         let (table, position) = family.place();
         match self.tables.get(table).and_then(|families| families.get(position)) {
@@ -82,7 +82,8 @@ impl SeriesLabels {
 #[derive(Debug, Default)]
 pub struct LabelCache {
     identities: Vec<SeriesLabels>,
-    /// Where [`LabelCache::of`] starts to search: pages ask for nearly the same labels in the same order as the last page.
+    /// Where [`LabelCache::of`] starts to search: pages ask for nearly the same labels in the same order as the last
+    /// page.
     next: usize,
     page: u64,
     /// Number of samples of the last page.

@@ -35,7 +35,8 @@ fn a_gauge_is_written_as_triton_writes_it() {
         text(&page, Dialect::Prometheus),
         "# HELP nv_trt_llm_kv_cache_block_metrics TRT LLM KV cache block metrics\n\
          # TYPE nv_trt_llm_kv_cache_block_metrics gauge\n\
-         nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type=\"fraction\",model=\"tensorrt_llm\",version=\"1\"} 0.4875\n\
+         nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type=\"fraction\",model=\"tensorrt_llm\",\
+         version=\"1\"} 0.4875\n\
          nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type=\"max\",model=\"tensorrt_llm\",version=\"1\"} 6239\n"
     );
 }

@@ -1,8 +1,7 @@
 //! Defines every metric of the page once, in page order: name, type, unit, labels and their values, stability, help,
-//! origin. The page, the renderers, the metrics reference and the tests all read this table. Few other texts of the code
-//! spell a metric's name, and a test checks these names.
+//! origin. The page, the renderers, the metrics reference and the tests all read this table. Few other texts of the
+//! code spell a metric's name, and a test checks these names.
 
-pub mod equivalents;
 pub mod feeds;
 mod id;
 mod metric;

@@ -1,5 +1,5 @@
-//! Families of trtllm-serve that the exporter deliberately does not serve, each with the reason, and a function that finds unknown
-//! names.
+//! Families of trtllm-serve that the exporter deliberately does not serve, each with the reason, and a function that
+//! finds unknown names.
 
 use std::collections::{BTreeSet, HashSet};
 

@@ -103,8 +103,8 @@ impl OwnMetrics {
         families.series(Id::PublishersRefused, refused.map(|(reason, count)| ([reason], count)))
     }
 
-    /// The GPU supervisor alone counts NVML's errors, and any pair of call and error can appear. Its inventory therefore
-    /// has plain counts instead of a fixed set of counters.
+    /// The GPU supervisor alone counts NVML's errors, and any pair of call and error can appear. Its inventory
+    /// therefore has plain counts instead of a fixed set of counters.
     fn nvml(&self, families: &mut Families<'_>) -> fmt::Result {
         let gpus = &*self.gpus;
         families.single(Id::NvmlUp, &ConstGauge::new(u64::from(gpus.nvml == NvmlState::Up)))?;

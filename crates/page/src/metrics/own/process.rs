@@ -44,9 +44,9 @@ fn max_descriptors(process: &Process) -> Option<u64> {
     })
 }
 
-/// Seconds since 1970 UTC, from the seconds between boot and the start of the process. Computed once, since the clock may
-/// be adjusted later. The boot time in /proc/stat is not used: it has whole seconds, and that file is long on machines with
-/// many cores.
+/// Seconds since 1970 UTC, from the seconds between boot and the start of the process. Computed once, since the clock
+/// may be adjusted later. The boot time in /proc/stat is not used: it has whole seconds, and that file is long on
+/// machines with many cores.
 fn start_time(after_boot: f64) -> Option<f64> {
     static START: OnceLock<Option<f64>> = OnceLock::new();
     *START.get_or_init(|| {

@@ -1,5 +1,5 @@
-//! dcgm-exporter's families (`--metrics.compat dcgm`) in its units and with its labels, for AIPerf, the llm-d router and
-//! DCGM dashboards.
+//! dcgm-exporter's families (`--metrics.compat dcgm`) in its units and with its labels, for AIPerf, the llm-d router
+//! and DCGM dashboards.
 
 use trtllm_records::gpu::{GpuActivity, GpuMemory, GpuReadings, NvLinkErrors};
 

@@ -1,6 +1,6 @@
-//! Families that Dynamo's TensorRT-LLM worker adds to those of the engine, under the same prefix (`--metrics.compat trtllm`).
-//! The reference page (`src/tools/metrics.md`) lists the families that are missing here because no statistics have their
-//! values.
+//! Families that Dynamo's TensorRT-LLM worker adds to those of the engine, under the same prefix (`--metrics.compat
+//! trtllm`). The reference page (`src/tools/metrics.md`) lists the families that are missing here because no statistics
+//! have their values.
 
 use super::{Area, EngineReadings, EngineWriter, Id, families, increased, seen};
 

@@ -33,8 +33,9 @@ families! {
     GpuForward(|engine| seen(&engine.totals.gpu_forward)) = ENGINE.histogram("nv_trt_llm_gpu_forward_seconds")
         .unit("seconds").help("Duration of the forward pass on the GPU in seconds.").feeds("gpuForwardTimeMS");
 
-    // Times of requests. They come from RequestPerfMetrics, from the histograms of a trtllm-serve without /perf_metrics, or
-    // from RequestStats with a resolution of one iteration (nv_trt_llm_request_latency_info says which).
+    // Times of requests. They come from RequestPerfMetrics, from the histograms of a trtllm-serve without
+    // /perf_metrics, or from RequestStats with a resolution of one iteration (nv_trt_llm_request_latency_info says
+    // which).
     TimeToFirstToken(|engine| &engine.times.time_to_first_token) =
         ENGINE.histogram("nv_trt_llm_time_to_first_token_seconds").unit("seconds").stable()
         .help("Time from a request's arrival to its first token in seconds.")

@@ -1,6 +1,6 @@
 //! GPU telemetry: Triton's six families with its HELP, then the exporter's own. A counter "since the driver was loaded"
-//! restarts at 0 with the driver. Prometheus handles that as a counter reset. A counter never rises by more than a GPU can
-//! count in the time.
+//! restarts at 0 with the driver. Prometheus handles that as a counter reset. A counter never rises by more than a GPU
+//! can count in the time.
 
 use trtllm_records::gpu::{
     CLOCK_REASONS, Clocks, EccErrors, GpuHealth, GpuProcess, GpuReadings, GpuSnapshot, GpuState, NvLinkErrors,

@@ -1,5 +1,5 @@
-//! Triton's families: names, labels and HELP are byte for byte Triton's. Public dashboards sum whole families, so no label
-//! value may be added.
+//! Triton's families: names, labels and HELP are byte for byte Triton's. Public dashboards sum whole families, so no
+//! label value may be added.
 
 use trtllm_fold::Latest;
 use trtllm_records::iteration::{InflightBatchingStats, KvCacheStats};

@@ -1,5 +1,5 @@
-//! trtllm-serve's own families (`--metrics.compat trtllm`), with the meaning that trtllm-serve gives them. As on its page, most
-//! counters appear with their first increase, and a histogram with its first observation.
+//! trtllm-serve's own families (`--metrics.compat trtllm`), with the meaning that trtllm-serve gives them. As on its
+//! page, most counters appear with their first increase, and a histogram with its first observation.
 
 use trtllm_fold::cache_tiers::{LevelTokens, MAX_LEVELS, TierNumbers};
 use trtllm_fold::share::ratio;
@@ -91,8 +91,8 @@ families! {
     TrtllmNumRequestsCompleted(|engine| increased(engine.totals.requests_completed)) =
         TRTLLM.counter("trtllm_num_requests_completed_total").help("Completed requests.").feeds("numCompletedRequests");
 
-    // trtllm-serve reads its engine from the start, so it shows these two as soon as they are above 0. The exporter may start later, and
-    // the next increase may take long, so it shows them from the first record that has them.
+    // trtllm-serve reads its engine from the start, so it shows these two as soon as they are above 0. The exporter may
+    // start later, and the next increase may take long, so it shows them from the first record that has them.
     TrtllmKvCacheReusedBlocks(
         |engine| engine.totals.reports_reused_blocks.then_some(engine.totals.kv_cache_blocks_reused)
     ) = TRTLLM.counter("trtllm_kv_cache_reused_blocks_total").help("KV cache blocks found in the cache.")

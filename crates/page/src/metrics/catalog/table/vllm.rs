@@ -1,6 +1,6 @@
 //! vLLM's families (`--metrics.compat vllm`), so that autoscalers, cost tools and dashboards written for vLLM work. The
-//! reference page (`src/tools/metrics.md`) lists the families that are missing here because TensorRT-LLM's statistics lack
-//! their values.
+//! reference page (`src/tools/metrics.md`) lists the families that are missing here because TensorRT-LLM's statistics
+//! lack their values.
 
 use trtllm_records::server_metrics::ConfigSection;
 
@@ -18,9 +18,9 @@ families! {
     VllmKvCacheUsage(|engine| engine.kv_cache_utilization()) = VLLM.gauge("vllm:kv_cache_usage_perc")
         .help("Share (0-1) of KV cache blocks in use.").feeds("usedNumBlocks maxNumBlocks");
     VllmCacheConfig(|engine, series| {
-        // A router treats an engine as fresh while it finds any of these families, so this one disappears with the load.
-        // Readers multiply the block size by the number of blocks. With several pool groups the product would not be
-        // the capacity, so the family is absent.
+        // A router treats an engine as fresh while it finds any of these families, so this one disappears with the
+        // load. Readers multiply the block size by the number of blocks. With several pool groups the product would not
+        // be the capacity, so the family is absent.
         let load = engine.load.filter(|load| load.pools.groups.is_none_or(|groups| groups <= 1))?;
         let (block_size, blocks) = (load.kv?.tokens_per_block?, load.kv?.max_num_blocks?);
         let mut config = engine.requests.server.config.get(&ConfigSection::KvCache).into_iter().flatten();
