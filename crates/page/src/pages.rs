@@ -48,3 +48,91 @@ impl Pages {
         encoding.encode(page).into()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use trtllm_records::{EngineName, IterationStats};
+
+    use super::*;
+    use crate::exposition::parsed::parse;
+
+    /// Threads that poll, each 16 engines.
+    const POLLERS: usize = 4;
+    const RECORDS: u64 = 100;
+
+    fn poll(state: &State, poller: usize) {
+        let mut record: IterationStats = serde_json::from_value(serde_json::json!({
+            "iterLatencyMS": 8.0, "numActiveRequests": 3, "inflightBatchingStats": {"numScheduledRequests": 2}}))
+        .unwrap();
+        for iter in 0..RECORDS {
+            for slot in state.slots().iter().skip(poller).step_by(POLLERS) {
+                record.iter = Some(iter);
+                slot.lock().observed.absorb(&record, Instant::now(), 0).unwrap();
+            }
+        }
+    }
+
+    /// Checks each histogram of the page. Returns the iterations of all engines.
+    fn check(page: &str) -> u64 {
+        let page = parse(page);
+        let mut buckets: BTreeMap<String, Vec<(f64, u64)>> = BTreeMap::new();
+        let mut counts = BTreeMap::new();
+        let (mut iterations, mut scheduled) = (BTreeMap::new(), BTreeMap::new());
+        for ((name, labels), value) in &page.samples {
+            let (is_bucket, is_count) = (name.strip_suffix("_bucket"), name.strip_suffix("_count"));
+            if let Some(name) = is_bucket {
+                let bound = labels.iter().find(|(label, _)| *label == "le").unwrap().1.parse().unwrap();
+                let others: Vec<_> = labels.iter().filter(|(label, _)| *label != "le").collect();
+                buckets.entry(format!("{name}{others:?}")).or_default().push((bound, value.parse().unwrap()));
+            } else if let Some(name) = is_count {
+                counts.insert(format!("{name}{:?}", labels.iter().collect::<Vec<_>>()), value.parse::<u64>().unwrap());
+            }
+            match name.as_str() {
+                "nv_trt_llm_iterations_total" => drop(iterations.insert(labels.clone(), value.clone())),
+                "nv_trt_llm_iteration_scheduled_requests_count" => {
+                    drop(scheduled.insert(labels.clone(), value.clone()))
+                }
+                _ => {}
+            }
+        }
+        assert!(buckets.len() >= 64 && buckets.len() == counts.len());
+        for (series, mut buckets) in buckets {
+            buckets.sort_by(|a, b| a.0.total_cmp(&b.0));
+            assert!(buckets.is_sorted_by_key(|(_, count)| *count), "{series}: {buckets:?}");
+            assert_eq!(buckets.last(), Some(&(f64::INFINITY, counts[&series])), "{series}");
+        }
+        // Families of one engine are copied under one hold of its lock, so they agree as well.
+        assert_eq!(iterations, scheduled);
+        iterations.values().map(|count| count.parse::<u64>().unwrap()).sum()
+    }
+
+    #[test]
+    fn histograms_agree_with_their_counts_while_64_engines_are_polled() {
+        let names = (0..64).map(|number| EngineName::new(&format!("model-{number}"), "1", "test"));
+        let state = Arc::new(State::new(names.collect()));
+        let pages = Pages::new(Arc::clone(&state), CompatSets::default(), Arc::new(HttpMetrics::new()));
+        let scrape = || {
+            let page = pages.scrape(Selection::All, Format::Text, Encoding::Identity);
+            check(std::str::from_utf8(&page).unwrap())
+        };
+        let before_the_end = std::thread::scope(|scope| {
+            let pollers: Vec<_> = (0..POLLERS)
+                .map(|poller| {
+                    scope.spawn({
+                        let state = &state;
+                        move || poll(state, poller)
+                    })
+                })
+                .collect();
+            let mut pages = vec![scrape()];
+            while pollers.iter().any(|poller| !poller.is_finished()) {
+                pages.push(scrape());
+            }
+            pages
+        });
+        assert!(before_the_end.is_sorted());
+        assert_eq!(scrape(), 64 * RECORDS);
+    }
+}

@@ -174,3 +174,42 @@ fn our_help_is_one_noun_phrase_with_a_period() {
         assert!(!metric.help.starts_with("Whether") && !metric.help.starts_with("When"), "{}", metric.name);
     }
 }
+
+/// With `UPDATE_GOLDEN`, writes the catalog's HELP into these files. This takes a few seconds, and is enough after a
+/// change of a HELP. Values come from tests of the whole exporter.
+#[test]
+fn the_golden_pages_and_the_reference_have_the_catalogs_help() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let help_of = |name: &str, file: &str| {
+        let is = |metric: &&Metric| metric.name == name || metric.name.strip_suffix("_total") == Some(name);
+        let metric = CATALOG.iter().find(is).unwrap_or_else(|| panic!("{file}: {name} is not in the catalog"));
+        metric.gateway_help.filter(|_| file.ends_with("gateway.txt")).unwrap_or(metric.help)
+    };
+    let golden = ["session.txt", "session.openmetrics.txt", "gateway.txt", "gpu.txt", "dcgm.txt"];
+    for file in golden.map(|name| format!("tests/golden/{name}")).into_iter().chain(["docs/METRICS.md".to_owned()]) {
+        let text = std::fs::read_to_string(root.join(&file)).unwrap();
+        let line = |line: &str| {
+            if let Some((name, _)) = line.strip_prefix("# HELP ").and_then(|header| header.split_once(' ')) {
+                return format!("# HELP {name} {}", help_of(name, &file));
+            }
+            // A row of the reference: name, type, stability, labels, HELP, origin and more.
+            let mut cells: Vec<&str> = line.split(" | ").collect();
+            let name = cells[0].strip_prefix("| `").and_then(|name| name.strip_suffix('`'));
+            match name.filter(|_| cells.len() > 5 && ["inherited", "stable", "experimental"].contains(&cells[2])) {
+                Some(name) => cells[4] = help_of(name, &file),
+                None => return line.to_owned(),
+            }
+            cells.join(" | ")
+        };
+        let updated: String = text.split_inclusive('\n').map(|with| line(with.trim_end_matches('\n')) + "\n").collect();
+        if std::env::var_os("UPDATE_GOLDEN").is_some() {
+            std::fs::write(root.join(&file), &updated).unwrap();
+        } else {
+            let differ = updated.lines().zip(text.lines()).find(|(now, before)| now != before);
+            assert!(
+                differ.is_none(),
+                "{file} (now, before): {differ:?}; to accept: UPDATE_GOLDEN=1 cargo test -p trtllm-page"
+            );
+        }
+    }
+}
