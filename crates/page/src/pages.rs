@@ -52,6 +52,7 @@ impl Pages {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
+    use std::sync::atomic::{AtomicBool, Ordering};
 
     use trtllm_records::{EngineName, IterationStats};
 
@@ -60,18 +61,23 @@ mod tests {
 
     /// Threads that poll, each 16 engines.
     const POLLERS: usize = 4;
-    const RECORDS: u64 = 100;
+    const PAGES: usize = 8;
 
-    fn poll(state: &State, poller: usize) {
+    /// Returns the number of records.
+    fn poll(state: &State, poller: usize, ended: &AtomicBool) -> u64 {
         let mut record: IterationStats = serde_json::from_value(serde_json::json!({
             "iterLatencyMS": 8.0, "numActiveRequests": 3, "inflightBatchingStats": {"numScheduledRequests": 2}}))
         .unwrap();
-        for iter in 0..RECORDS {
+        for iter in 0.. {
+            if ended.load(Ordering::Relaxed) {
+                return iter * 64 / POLLERS as u64;
+            }
+            record.iter = Some(iter);
             for slot in state.slots().iter().skip(poller).step_by(POLLERS) {
-                record.iter = Some(iter);
                 slot.lock().observed.absorb(&record, Instant::now(), 0).unwrap();
             }
         }
+        unreachable!("the pages end")
     }
 
     /// Checks each histogram of the page. Returns the iterations of all engines.
@@ -113,26 +119,18 @@ mod tests {
         let names = (0..64).map(|number| EngineName::new(&format!("model-{number}"), "1", "test"));
         let state = Arc::new(State::new(names.collect()));
         let pages = Pages::new(Arc::clone(&state), CompatSets::default(), Arc::new(HttpMetrics::new()));
-        let scrape = || {
-            let page = pages.scrape(Selection::All, Format::Text, Encoding::Identity);
-            check(std::str::from_utf8(&page).unwrap())
-        };
-        let before_the_end = std::thread::scope(|scope| {
-            let pollers: Vec<_> = (0..POLLERS)
-                .map(|poller| {
-                    scope.spawn({
-                        let state = &state;
-                        move || poll(state, poller)
-                    })
-                })
-                .collect();
-            let mut pages = vec![scrape()];
-            while pollers.iter().any(|poller| !poller.is_finished()) {
-                pages.push(scrape());
-            }
-            pages
+        let scrape = || pages.scrape(Selection::All, Format::Text, Encoding::Identity);
+        let ended = AtomicBool::new(false);
+        let (mut pages, records) = std::thread::scope(|scope| {
+            let (state, ended) = (&state, &ended);
+            let pollers: Vec<_> = (0..POLLERS).map(|poller| scope.spawn(move || poll(state, poller, ended))).collect();
+            let pages: Vec<Bytes> = (0..PAGES).map(|_| scrape()).collect();
+            ended.store(true, Ordering::Relaxed);
+            (pages, pollers.into_iter().map(|poller| poller.join().unwrap()).sum::<u64>())
         });
-        assert!(before_the_end.is_sorted());
-        assert_eq!(scrape(), 64 * RECORDS);
+        pages.push(scrape());
+        let iterations: Vec<u64> = pages.iter().map(|page| check(std::str::from_utf8(page).unwrap())).collect();
+        assert!(iterations.is_sorted());
+        assert_eq!(iterations.last(), Some(&records));
     }
 }
