@@ -58,10 +58,11 @@ mod tests {
 
     use super::*;
     use crate::exposition::parsed::parse;
+    use crate::metrics::catalog::Group;
 
     /// Threads that poll, each 16 engines.
     const POLLERS: usize = 4;
-    const PAGES: usize = 8;
+    const PAGES: usize = 6;
 
     /// Returns the number of records.
     fn poll(state: &State, poller: usize, ended: &AtomicBool) -> u64 {
@@ -119,7 +120,8 @@ mod tests {
         let names = (0..64).map(|number| EngineName::new(&format!("model-{number}"), "1", "test"));
         let state = Arc::new(State::new(names.collect()));
         let pages = Pages::new(Arc::clone(&state), CompatSets::default(), Arc::new(HttpMetrics::new()));
-        let scrape = || pages.scrape(Selection::All, Format::Text, Encoding::Identity);
+        let engines = Selection::of(&[Group::Engine]);
+        let scrape = || pages.scrape(engines, Format::Text, Encoding::Identity);
         let ended = AtomicBool::new(false);
         let (mut pages, records) = std::thread::scope(|scope| {
             let (state, ended) = (&state, &ended);

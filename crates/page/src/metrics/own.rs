@@ -4,8 +4,8 @@
 //! [`Collector`]: prometheus_client::collector::Collector
 
 mod collector;
-mod families;
-mod process;
+pub(super) mod process;
+mod writer;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,6 +22,7 @@ use super::http_refusal::HttpRefusal;
 use super::page::{Labels, Page, Value};
 
 pub(super) use collector::OwnMetrics;
+pub(super) use writer::OwnWriter;
 
 /// Upper bounds in seconds. A page of one engine takes about a tenth of a millisecond.
 const SCRAPE_SECONDS: [f64; 10] = [0.00001, 0.000025, 0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.005, 0.01, 0.1];
@@ -29,10 +30,10 @@ const SCRAPE_SECONDS: [f64; 10] = [0.00001, 0.000025, 0.00005, 0.0001, 0.00025, 
 /// What the HTTP server counts. A clone shares the counters.
 #[derive(Debug, Clone)]
 pub struct HttpMetrics {
-    scrapes: Counter,
+    pub(super) scrapes: Counter,
     /// Indexed by [`HttpRefusal`].
-    refused: [Counter; HttpRefusal::ALL.len()],
-    scrape_duration: Histogram,
+    pub(super) refused: [Counter; HttpRefusal::ALL.len()],
+    pub(super) scrape_duration: Histogram,
 }
 
 impl HttpMetrics {

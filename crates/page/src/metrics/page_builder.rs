@@ -11,7 +11,7 @@ use super::compat::CompatSets;
 use super::dcgm::dcgm_page;
 use super::engine_series::EngineSeries;
 use super::gpu::gpu_page;
-use super::own::{HttpMetrics, OwnMetrics, own_page};
+use super::own::{HttpMetrics, OwnMetrics, own_page, process};
 use super::page::Page;
 use super::series_labels::LabelCache;
 
@@ -121,6 +121,7 @@ impl PageBuilder {
                 recorder: state.recorder.get().cloned(),
                 refused_publishers: state.refused_publishers.clone(),
                 config_reload: *state.config_reload.lock(),
+                process: process::read(),
             },
             page,
         )

@@ -66,7 +66,6 @@ macro_rules! families {
         }
 
         /// Each family of this table that has a closure, with the function that writes it.
-        #[allow(dead_code, reason = "the exporter's own families have no closures")]
         pub(in crate::metrics) const WRITE: &[(crate::metrics::catalog::Id, fn(&$of, &mut $writer) -> Option<()>)] =
             &[$($((crate::metrics::catalog::Id::$id, families!(@write $of, $writer, $from, $($series,)? $value)),)?)*];
     };

@@ -1,38 +1,37 @@
-//! The `process_*` families, read from /proc when the page is built. A value that /proc does not offer is absent.
+//! The numbers of the `process_*` families, read from /proc when the page is built. What /proc does not offer is
+//! absent.
 
-use std::fmt;
 use std::sync::OnceLock;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use procfs::process::{LimitValue, Process};
 use procfs::{Current as _, WithCurrentSystemInfo as _};
-use prometheus_client::metrics::counter::ConstCounter;
-use prometheus_client::metrics::gauge::ConstGauge;
 
-use super::families::Families;
-use crate::metrics::catalog::Id;
+#[derive(Debug, Clone, Default)]
+pub(in crate::metrics) struct ProcessReadings {
+    pub(in crate::metrics) cpu_seconds: Option<f64>,
+    pub(in crate::metrics) open_descriptors: Option<u64>,
+    pub(in crate::metrics) max_descriptors: Option<u64>,
+    pub(in crate::metrics) virtual_bytes: Option<u64>,
+    pub(in crate::metrics) resident_bytes: Option<u64>,
+    /// Seconds since 1970 UTC.
+    pub(in crate::metrics) start: Option<f64>,
+    pub(in crate::metrics) threads: Option<u64>,
+}
 
-pub(super) fn encode(families: &mut Families<'_>) -> fmt::Result {
-    let Ok(process) = Process::myself() else { return Ok(()) };
+pub(in crate::metrics) fn read() -> ProcessReadings {
+    let Ok(process) = Process::myself() else { return ProcessReadings::default() };
     let (stat, ticks) = (process.stat().ok(), procfs::ticks_per_second() as f64);
-    if let Some(stat) = &stat {
-        families.single(Id::ProcessCpu, &ConstCounter::new((stat.utime + stat.stime) as f64 / ticks))?;
+    let stat = stat.as_ref();
+    ProcessReadings {
+        cpu_seconds: stat.map(|stat| (stat.utime + stat.stime) as f64 / ticks),
+        open_descriptors: process.fd_count().ok().map(|open| open as u64),
+        max_descriptors: max_descriptors(&process),
+        virtual_bytes: stat.map(|stat| stat.vsize),
+        resident_bytes: stat.map(|stat| stat.rss_bytes().get()),
+        start: stat.and_then(|stat| start_time(stat.starttime as f64 / ticks)),
+        threads: stat.and_then(|stat| stat.num_threads.try_into().ok()),
     }
-    if let Ok(open) = process.fd_count() {
-        families.single(Id::ProcessOpenFds, &ConstGauge::new(open as u64))?;
-    }
-    if let Some(max) = max_descriptors(&process) {
-        families.single(Id::ProcessMaxFds, &ConstGauge::new(max))?;
-    }
-    if let Some(stat) = &stat {
-        families.single(Id::ProcessVirtualMemory, &ConstGauge::new(stat.vsize))?;
-        families.single(Id::ProcessResidentMemory, &ConstGauge::new(stat.rss_bytes().get()))?;
-        if let Some(start) = start_time(stat.starttime as f64 / ticks) {
-            families.single(Id::ProcessStartTime, &ConstGauge::new(start))?;
-        }
-        families.single(Id::ProcessThreads, &ConstGauge::new(stat.num_threads))?;
-    }
-    Ok(())
 }
 
 /// The soft limit of open file descriptors. Absent if there is no limit.

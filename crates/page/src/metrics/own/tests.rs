@@ -47,6 +47,7 @@ fn metrics() -> OwnMetrics {
         recorder: Some(RecorderCounts::default()),
         refused_publishers: RefusedPublishers::default(),
         config_reload: Some(true),
+        process: process::read(),
     }
 }
 
@@ -93,6 +94,7 @@ fn our_openmetrics_page_means_the_same_as_prometheus_clients() {
         recorder: metrics.recorder.clone(),
         refused_publishers: metrics.refused_publishers.clone(),
         config_reload: Some(true),
+        process: metrics.process.clone(),
     };
     registry.register_collector(Box::new(copy));
     let (mut theirs, mut ours) = (String::new(), Vec::new());

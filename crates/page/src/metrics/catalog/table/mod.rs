@@ -96,6 +96,7 @@ impl Table {
 
 pub(in crate::metrics) use dcgm::{DcgmReadings, WRITE as DCGM};
 pub(in crate::metrics) use dynamo::WRITE as DYNAMO;
+pub(in crate::metrics) use exporter::WRITE as EXPORTER;
 pub(in crate::metrics) use gpu::{OneGpu, WRITE as GPUS, text};
 pub(in crate::metrics) use mig::WRITE as MIG_INSTANCES;
 pub(in crate::metrics) use orchestrator::WRITE as ORCHESTRATORS;
