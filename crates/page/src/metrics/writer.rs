@@ -15,7 +15,7 @@ use trtllm_records::named_numbers::NamedNumbers;
 pub(super) struct FamilyWriter<'p, L> {
     page: &'p mut Page,
     labels: L,
-    /// The family that is being written.
+    /// The family that is being written: the last one of [`FamilyWriter::of`].
     family: Id,
 }
 

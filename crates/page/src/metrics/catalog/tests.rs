@@ -155,12 +155,20 @@ fn label_values_are_in_the_order_of_the_variants() {
 
 #[test]
 fn families_of_other_projects_are_inherited_and_ours_have_a_level_of_their_own() {
+    const TRITONS_OF_GPUS: [&str; 6] = [
+        "nv_gpu_utilization",
+        "nv_gpu_memory_total_bytes",
+        "nv_gpu_memory_used_bytes",
+        "nv_gpu_power_usage",
+        "nv_gpu_power_limit",
+        "nv_energy_consumption",
+    ];
     for metric in CATALOG.iter() {
         let theirs =
             ["DCGM_FI_", "nv_inference_", "process_", "vllm:"].iter().any(|prefix| metric.name.starts_with(prefix))
                 || metric.name.starts_with("trtllm_") && metric.group == Group::Compat
                 || metric.group == Group::Triton
-                || metric.group == Group::Gpu && !metric.help.ends_with('.');
+                || TRITONS_OF_GPUS.contains(&metric.name);
         assert_eq!(metric.stability == Stability::Inherited, theirs, "{}", metric.name);
     }
 }
