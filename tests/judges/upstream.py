@@ -55,7 +55,13 @@ class Upstream:
             times = {getattr(timing, name.upper()): time for name, time in request["perf_metrics"]["timing_metrics"].items()}
             knows_both = times.get(timing.FIRST_TOKEN_TIME) and times.get(timing.LAST_TOKEN_TIME)
             length = request["outputTokens"] if knows_both or not corrected else 0
+            in_order = (timing.ARRIVAL_TIME, timing.FIRST_SCHEDULED_TIME, timing.FIRST_TOKEN_TIME, timing.LAST_TOKEN_TIME)
+            known = [times[event] for event in in_order if times.get(event)]
             times = self.perf_utils.process_req_perf_metrics(times, output_length=length)
+            if corrected and known != sorted(known):
+                names = self.perf_utils.MetricNames
+                for name in (names.TTFT, names.E2E, names.INFERENCE_TIME):
+                    times.pop(name, None)
             cached = {self.perf_utils.MetricNames.PROMPT_CACHE_CACHED_TOKENS: request["cachedTokens"]}
             self.collector.log_request_metrics_dict(times | cached | {"finished_reason": "length"})
 
@@ -119,6 +125,12 @@ ARGUED = [
      "PyTorch never sets these limits and sends 0; ours are absent"),
     (r"time_per_output_token_seconds", lambda p: same(p.ours, p.corrected),
      "a request without the time of its first token has no time per token; upstream takes the missing time for 0"),
+    (r"(time_to_first_token|e2e_request_latency|request_inference_time)_seconds", lambda p: same(p.ours or 0, p.corrected or 0),
+     "a request whose times are not in order: a clock was set back, so each time across that moment is too short"),
+    (r"spec_decode_.*", lambda p: p.ours is None and not p.records[-1]["specDecodingStats"]["numDraftTokens"],
+     "the last iteration drafted nothing; upstream shows ratios of nothing"),
+    (r"kv_cache_host_utilization", lambda p: p.ours is None and p.theirs > 1,
+     "more blocks in use than there are: the two numbers do not count the same blocks"),
     (r"num_requests_completed_total", lambda p: same(p.ours, p.corrected or 0),
      "the C++ executor repeats the completed requests of its idle flush in the next record; upstream counts them twice"),
     (r"kv_cache_(reused|missed)_blocks_total", lambda p: same(p.ours or 0, p.corrected or 0),

@@ -203,7 +203,9 @@ impl Pools {
             add_all(&mut self.secondary, secondary(row));
             add_all(&mut self.secondary_bytes, PoolBytes::of(secondary(row), row.slot_size));
         }
-        self.last_host_utilization = share(self.secondary.used, self.secondary.max).or(self.last_host_utilization);
+        if self.secondary.max.is_some_and(|max| max > 0) {
+            self.last_host_utilization = share(self.secondary.used, self.secondary.max);
+        }
         let lookups = lookups(record);
         add_known(&mut self.reused, lookups.reused);
         add_known(&mut self.missed, lookups.missed);
@@ -439,6 +441,10 @@ mod tests {
         let (pools, _) = fold(&[view(3, 1, 10), view(0, 0, 0)]);
         assert_eq!((pools.hit_ratio, pools.last_hit_ratio), (None, Some(0.75)));
         assert_eq!((pools.secondary.max, pools.last_host_utilization), (Some(0), Some(0.5)));
+        // More blocks in use than there are. The value before is not that of this record.
+        let impossible =
+            json!({"kvCacheIterationStats": {"4096": {"secondaryMaxNumBlocks": 4, "secondaryUsedNumBlocks": 5}}});
+        assert_eq!(fold(&[view(3, 1, 10), impossible]).0.last_host_utilization, None);
     }
 
     #[test]
