@@ -1,23 +1,21 @@
 //! The command line as typed. Each flag can also be set by the environment variable `TRTLLM_EXPORTER_<FLAG>` ([`command`]).
 
-mod clients;
 mod limits;
-mod mistake;
 mod overview;
 mod reading;
-mod record;
+mod size;
 mod variables;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use clap::builder::{OsStringValueParser, TypedValueParser};
+use clap::builder::{OsStringValueParser, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use clap_complete::Shell;
 
-use crate::config::{self, ConfigError, EngineConfig};
+use trtllm_config::command_line::Shell;
+use trtllm_config::{self as config, ConfigError, EngineConfig, SourceSpec};
 use trtllm_gpu::GpuMode;
 use trtllm_http::listen::Address;
 use trtllm_http::router::{AllowedHost, TelemetryPath};
@@ -28,8 +26,6 @@ use trtllm_recording::recorder::RecorderConfig;
 use trtllm_records::{BenchReport, Objectives};
 use trtllm_service::log::LogFormat;
 
-pub use clients::{ClientOptions, CompareArgs, DoctorArgs, PastOptions, ReportFormat, TopArgs, WhatIfArgs};
-pub use record::{ExportArgs, RecordCommand, TraceFormat, time_us};
 pub use variables::command;
 
 /// The default ingest socket.
@@ -126,7 +122,7 @@ pub struct Cli {
     pub stale_after: Duration,
 
     /// GPU metrics: off, auto (a missing driver is not an error) or required
-    #[arg(long, value_name = "MODE", default_value = "auto")]
+    #[arg(long, value_name = "MODE", default_value = "auto", value_parser = one_of(&GpuMode::ALL))]
     pub gpu: GpuMode,
 
     /// NVML library to load instead of searching for it
@@ -172,7 +168,7 @@ pub struct Cli {
 
     /// Size of all files of the flight recorder together, at least 4MiB. The oldest are deleted first. The default keeps a day of one
     /// busy engine
-    #[arg(long = "record.max-size", value_name = "SIZE", default_value = "2GiB", value_parser = record::size, allow_hyphen_values = true)]
+    #[arg(long = "record.max-size", value_name = "SIZE", default_value = "2GiB", value_parser = size::size, allow_hyphen_values = true)]
     pub record_max_size: u64,
 
     /// Age after which the files of the flight recorder are deleted. Default: only their size counts
@@ -188,7 +184,7 @@ pub struct Cli {
     pub dry_run: bool,
 
     /// Log format: logfmt or json
-    #[arg(long = "log.format", value_name = "FORMAT", default_value = "logfmt")]
+    #[arg(long = "log.format", value_name = "FORMAT", default_value = "logfmt", value_parser = one_of(&LogFormat::ALL))]
     pub log_format: LogFormat,
 }
 
@@ -207,20 +203,6 @@ pub enum Command {
         #[arg(long)]
         scenarios: bool,
     },
-    /// Watch exporters, then say what limits each engine. Exit code: 0, or 3 after a warning, 4 after something critical
-    Doctor(DoctorArgs),
-    /// Show engines and GPUs of running exporters in the terminal. Without a terminal, print them once; exit code 4 if an
-    /// exporter does not answer
-    Top(TopArgs),
-    /// Say what an engine would do with another limit or load. Exit code: 0, or 3 if the question is refused
-    WhatIf(WhatIfArgs),
-    /// Compare two engines, or one at two times. Each is the URL of a running exporter, or the directory of a recording
-    /// (--record.dir), with a time: DIR@-2h or DIR@2026-11-23T04:00:00Z. Says what equal work costs, apart from the load. Exit
-    /// code: 0, or 3 if the costs cannot be compared
-    Compare(CompareArgs),
-    /// Read a recording of the flight recorder (--record.dir)
-    #[command(subcommand)]
-    Record(RecordCommand),
     /// Print the manual page in roff format
     Man,
     /// Print the completions of a shell
@@ -259,9 +241,12 @@ impl Cli {
     /// The configured engines, or the first mistake in them. `None` if neither --source nor --config.file is given.
     pub fn engines(&self) -> Result<Option<Vec<EngineConfig>>, ConfigError> {
         match &self.config_file {
-            Some(path) => config::read_file(path).map(Some),
+            Some(path) => read_file(path).map(Some),
             None if self.source.is_empty() => Ok(None),
-            None => config::from_flags(&self.source, &self.model, &self.model_version, self.objectives).map(Some),
+            None => {
+                let engines = config::from_flags(&self.source, &self.model, &self.model_version, self.objectives)?;
+                hosted(engines).map(Some)
+            }
         }
     }
 
@@ -306,6 +291,35 @@ impl Cli {
     }
 }
 
+/// Reads and checks `--config.file`, or returns its first mistake. A start, a reload and check-config accept the same files,
+/// because all three call this.
+pub fn read_file(path: &Path) -> Result<Vec<EngineConfig>, ConfigError> {
+    hosted(config::read_file(path)?)
+}
+
+/// The same engines. Fails if this program is built without the Executor, and one of them needs it.
+fn hosted(engines: Vec<EngineConfig>) -> Result<Vec<EngineConfig>, ConfigError> {
+    let hosted = |engine: &EngineConfig| match &engine.source {
+        SourceSpec::Executor(hosting) => Some(hosting.engine.clone()),
+        _ => None,
+    };
+    match engines.iter().find_map(hosted).filter(|_| !cfg!(feature = "executor")) {
+        Some(directory) => Err(ConfigError::Other(format!(
+            "executor:{directory}: this build has no Executor; build it with the feature \"executor\""
+        ))),
+        None => Ok(engines),
+    }
+}
+
+/// Parses one of the values by its name.
+fn one_of<T: Clone + Send + Sync + 'static>(all: &'static [(&'static str, T)]) -> impl TypedValueParser<Value = T> {
+    let names = PossibleValuesParser::new(all.iter().map(|(name, _)| *name));
+    names.try_map(|text| match all.iter().find(|(name, _)| *name == text) {
+        Some((_, value)) => Ok(value.clone()),
+        None => Err("unknown value"),
+    })
+}
+
 /// Parses a path. Unlike clap's own parser, it accepts an empty value, which counts as not given.
 fn path_or_empty() -> impl TypedValueParser<Value = PathBuf> {
     OsStringValueParser::new().map(PathBuf::from)
@@ -326,4 +340,18 @@ fn whole<T: FromStr>(text: &str) -> Result<T, String> {
 
 fn log_level(text: &str) -> Result<tracing::Level, String> {
     text.parse().map_err(|_| "unknown level; use one of error, warn, info, debug, trace".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn every_form_of_a_source_is_in_the_help() {
+        let command = super::command();
+        let source = command.get_arguments().find(|argument| argument.get_id() == "source").unwrap();
+        let help = source.get_help().unwrap().to_string();
+        for form in trtllm_config::FORMS {
+            let scheme = form.split_inclusive(':').next().unwrap();
+            assert!(help.contains(scheme), "{scheme} is missing in the help of --source");
+        }
+    }
 }

@@ -3,7 +3,8 @@
 
 use std::process::ExitCode;
 
-use trtllm_exporter::cli::{CatalogFormat, Cli, Command};
+use trtllm_config::command_line;
+use trtllm_exporter::cli::{self, CatalogFormat, Cli, Command};
 use trtllm_exporter::start::{self, StartError};
 use trtllm_exporter::tools;
 use trtllm_service::{log, printable, process};
@@ -12,7 +13,7 @@ fn main() -> ExitCode {
     process::tune_allocator();
     process::ignore_file_size_signal();
     let code = match Cli::read().map_err(StartError::Config).and_then(|cli| run(&cli)) {
-        Ok(code) => code,
+        Ok(()) => 0,
         Err(error) => {
             let code = error.exit_code();
             // Make the error printable: it may quote a file or a source.
@@ -28,19 +29,14 @@ fn main() -> ExitCode {
     ExitCode::from(code)
 }
 
-/// Runs the daemon or a command. Returns the exit code.
-fn run(cli: &Cli) -> Result<u8, StartError> {
+/// Runs the daemon or a command.
+fn run(cli: &Cli) -> Result<(), StartError> {
     match &cli.command {
         Some(Command::CheckConfig { file }) => tools::dry_run::check_config(file, &start::prepare(cli)?.engines),
         Some(Command::Catalog { scenarios: true, format }) => tools::catalog::print_scenarios(*format),
         Some(Command::Catalog { scenarios: false, format }) => tools::catalog::run(*format),
-        Some(Command::Doctor(arguments)) => return Ok(tools::doctor::run(arguments)?),
-        Some(Command::Top(arguments)) => return Ok(tools::top::run(arguments)?),
-        Some(Command::WhatIf(arguments)) => return Ok(tools::what_if::run(arguments)?),
-        Some(Command::Compare(arguments)) => return Ok(tools::compare::run(arguments)?),
-        Some(Command::Record(command)) => tools::record::run(command)?,
-        Some(Command::Man) => tools::man::run(),
-        Some(Command::Completions { shell }) => tools::man::completions(*shell),
+        Some(Command::Man) => command_line::manual_page(cli::command(), include_str!("man.roff")),
+        Some(Command::Completions { shell }) => command_line::completions(*shell, cli::command()),
         Some(Command::Init(arguments)) => tools::init::run(arguments)?,
         None if cli.source.iter().any(|source| source == tools::catalog::LIST_SCENARIOS) => {
             tools::catalog::print_scenarios(CatalogFormat::Markdown);
@@ -48,5 +44,5 @@ fn run(cli: &Cli) -> Result<u8, StartError> {
         None if cli.dry_run => tools::dry_run::run(cli, &start::prepare(cli)?.engines),
         None => start::run(cli)?,
     }
-    Ok(0)
+    Ok(())
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use trtllm_http::listen::{self, Address};
 
 use super::Cli;
-use crate::config::ConfigError;
+use trtllm_config::ConfigError;
 
 /// Each file of a recording begins with the totals of its engines. A smaller recording has no room for anything else.
 const MIN_RECORDING: u64 = 4 << 20;

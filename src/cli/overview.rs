@@ -20,14 +20,9 @@ const FIRST: [(&str, &str); 10] = [
 ];
 
 /// What each command does, in a few words.
-const COMMANDS: [(&str, &str); 10] = [
+const COMMANDS: [(&str, &str); 5] = [
     ("check-config", "Check a --config.file and all flags"),
     ("init", "Write a configuration with the engines that are found here"),
-    ("doctor", "Say what limits each engine, and what to change"),
-    ("top", "Show engines and GPUs in the terminal"),
-    ("what-if", "Say what an engine would do with another limit or load"),
-    ("compare", "Compare two engines, or one at two times, at equal work"),
-    ("record", "Export a recording of --record.dir"),
     ("catalog", "Print all metrics"),
     ("man", "Print the manual page"),
     ("completions", "Print the completions of a shell"),
@@ -69,7 +64,8 @@ fn overview(mut command: Command) -> Command {
         .help_template("{about}\n\n{usage-heading} {usage}\n\nMost used:\n{options}\n\nCommands:\n{subcommands}{after-help}")
         .after_help(format!(
             "All other flags:\n{rest}\n\nEach flag can be a variable: TRTLLM_EXPORTER_SOURCE, TRTLLM_EXPORTER_WEB_LISTEN_ADDRESS.\n\
-             `trtllm-exporter help` explains all flags, `trtllm-exporter help COMMAND` those of a command."
+             `trtllm-exporter help` explains all flags, `trtllm-exporter help COMMAND` those of a command.\n\
+             To ask a running exporter what limits its engines, run trtllm-doctor."
         ))
 }
 

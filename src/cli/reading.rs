@@ -3,16 +3,18 @@
 use std::ffi::OsString;
 
 use clap::parser::ValueSource;
-use clap::{ArgMatches, FromArgMatches as _};
+use clap::{Arg, ArgMatches, Command, FromArgMatches as _};
 
-use super::mistake::in_words;
+use trtllm_config::ConfigError;
+use trtllm_config::command_line::{self, split};
+
 use super::{Cli, overview, variables};
-use crate::config::ConfigError;
 
 impl Cli {
     /// Reads the command line and the environment, or returns the first mistake in them. Ends the process for `--help`.
     pub fn read() -> Result<Self, ConfigError> {
-        let (mut command, arguments) = (variables::without_empty(), std::env::args_os().collect::<Vec<OsString>>());
+        let (mut command, arguments) =
+            (with_moved(variables::without_empty()), std::env::args_os().collect::<Vec<OsString>>());
         if overview::is_asked_for(&arguments, &command) {
             overview::print(command.clone());
         }
@@ -20,10 +22,10 @@ impl Cli {
         if arguments.iter().any(|argument| argument == "check-config") {
             command = command.mut_args(|argument| argument.global(true));
         }
-        let matches = command.clone().try_get_matches_from(&arguments).map_err(|error| match error.use_stderr() {
-            true => ConfigError::Other(in_words(&error, &arguments, &command)),
-            false => error.exit(),
-        })?;
+        let matches = command_line::parse(&command, &arguments)?;
+        if let Some((old, new)) = MOVED.into_iter().find(|(old, _)| matches.subcommand_name() == Some(old)) {
+            return Err(ConfigError::Other(says(old, new)));
+        }
         let mut cli = Self::from_arg_matches(&matches).map_err(|error| ConfigError::Other(error.to_string()))?;
         // Helm charts pass an empty value for a flag that is not set.
         for path in [&mut cli.bench_report, &mut cli.web_config_file, &mut cli.record_dir] {
@@ -60,17 +62,22 @@ impl Cli {
                 split(values, separator);
             }
         }
-        if let (Some(super::Command::Doctor(arguments)), Some((_, matches))) = (&mut self.command, matches.subcommand())
-            && is_variable(matches, "source")
-        {
-            split(&mut arguments.source, char::is_whitespace);
-        }
     }
 }
 
-/// Splits the value of a variable.
-fn split(values: &mut Vec<String>, separator: fn(char) -> bool) {
-    let all = std::mem::take(values);
-    let all = all.iter().flat_map(|value| value.split(separator)).filter(|value| !value.trim().is_empty());
-    *values = all.map(str::to_owned).collect();
+/// Commands of former releases, and those of trtllm-doctor that replace them.
+const MOVED: [(&str, &str); 5] =
+    [("doctor", "diagnose"), ("top", "top"), ("what-if", "what-if"), ("compare", "compare"), ("record", "export")];
+
+fn says(old: &str, new: &str) -> String {
+    format!("{old:?} is a command of another program now; run trtllm-doctor {new}")
+}
+
+/// The command line with the former commands. They accept any argument, and are not shown in any help.
+fn with_moved(command: Command) -> Command {
+    let moved = MOVED.map(|(old, new)| {
+        let rest = Arg::new("rest").num_args(0..).trailing_var_arg(true).allow_hyphen_values(true);
+        Command::new(old).about(says(old, new)).hide(true).disable_help_flag(true).arg(rest)
+    });
+    command.subcommands(moved)
 }

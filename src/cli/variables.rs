@@ -1,12 +1,11 @@
-//! The environment variables of the flags. An empty one counts as not set, and a misspelt one is a mistake: otherwise
-//! `TRTLLM_EXPORTER_SORCE` would be ignored without a message.
+//! The environment variables of the flags. A misspelt one is a mistake: otherwise `TRTLLM_EXPORTER_SORCE` would be ignored without
+//! a message.
 
-use clap::{Arg, Command, CommandFactory as _};
+use clap::{Command, CommandFactory as _};
+
+use trtllm_config::command_line::{self, PREFIX, nearest};
 
 use super::Cli;
-use crate::config::nearest::nearest;
-
-const PREFIX: &str = "TRTLLM_EXPORTER_";
 
 /// Variables with the prefix that set no flag: the preload library, the Python package and the build read them.
 const OF_OTHERS: [&str; 7] = ["SOCKET", "REQUEST_STATS", "EXECUTOR_WAIT", "HELP", "REVISION", "COMMIT_DATE", "RUSTC"];
@@ -17,23 +16,16 @@ pub fn command() -> Command {
     with_variables(|_| true)
 }
 
-/// The command line without the variables that are empty: compose files and charts set a variable to nothing if they have no value
-/// for it.
+/// The command line with the variables that are not empty.
 pub(super) fn without_empty() -> Command {
-    with_variables(|variable| std::env::var_os(variable).is_none_or(|value| !value.is_empty()))
+    with_variables(command_line::is_not_empty)
 }
 
 fn with_variables(counts: fn(&str) -> bool) -> Command {
-    let with_variable = move |argument: Arg| {
-        let flag = argument.get_long().filter(|flag| *flag != "dry-run");
-        let variable = flag.map(|flag| format!("{PREFIX}{}", flag.to_uppercase().replace(['.', '-'], "_")));
-        match variable.filter(|variable| counts(variable)) {
-            Some(variable) => argument.env(variable),
-            None => argument,
-        }
-    };
-    let of_doctor = |doctor: Command| doctor.mut_arg("source", with_variable).mut_arg("config_file", with_variable);
-    Cli::command().mut_args(with_variable).mut_subcommand("doctor", of_doctor)
+    Cli::command().mut_args(|argument| match argument.get_long() {
+        Some("dry-run") => argument,
+        _ => command_line::with_variable(argument, counts),
+    })
 }
 
 /// Fails if a variable looks like the variable of a flag but is not.

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use crate::config::{ORCHESTRATOR_MODEL, server_key};
+use trtllm_config::{ORCHESTRATOR_MODEL, server_key};
 use trtllm_engines::{EngineSlot, State};
 use trtllm_service::shutdown::{Shutdown, Trigger};
 use trtllm_sources::discovery::{self, FoundServer, Identity};

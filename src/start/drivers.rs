@@ -8,7 +8,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use crate::cli::Cli;
-use crate::config::{DEFAULT_MODEL, EngineConfig, SourceSpec, local_port, server_key};
+use trtllm_config::{DEFAULT_MODEL, EngineConfig, SourceSpec, local_port, server_key};
 use trtllm_engines::{EngineOrigin, EngineSlot, SourceIndex, State};
 use trtllm_intake::Feed;
 use trtllm_intake::poll::{Driver, DriverEvent, DriverEvents, End, Schedule};

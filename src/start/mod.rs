@@ -17,8 +17,8 @@ use exporter_web_config::WebConfig;
 use sd_notify::NotifyState;
 use tokio::task::{JoinHandle, JoinSet};
 
-use crate::cli::Cli;
-use crate::config::{self, ConfigError, EngineConfig, SourceSpec};
+use crate::cli::{self, Cli};
+use trtllm_config::{ConfigError, EngineConfig, SourceSpec};
 use trtllm_engines::State;
 use trtllm_gpu::usage::knows_processes;
 use trtllm_gpu::{self as gpu, GpuConfig, GpuHandle, GpuMode};
@@ -80,7 +80,7 @@ async fn serve(cli: &Cli, engines: Vec<EngineConfig>, web: Option<WebConfig>) ->
             return Ok(());
         }
     };
-    let mut reload = Reload::new(config::read_file);
+    let mut reload = Reload::new(cli::read_file);
     let result = loop {
         tokio::select! {
             signal = &mut signal => {

@@ -5,12 +5,14 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::config::SourceSpec;
+use trtllm_config::SourceSpec;
 use trtllm_intake::{Feed, Playback};
 use trtllm_service::shutdown::Shutdown;
 use trtllm_service::unix_socket::Activated;
 #[cfg(feature = "executor")]
-use trtllm_sources::executor::{ExecutorThread, hosting::Hosting};
+use trtllm_sources::executor::ExecutorThread;
+#[cfg(feature = "executor")]
+use trtllm_sources::hosting::Hosting;
 use trtllm_sources::orchestrator::Orchestrator;
 use trtllm_sources::perf_metrics_dir::PerfMetricsDir;
 use trtllm_sources::replay::Replay;
@@ -76,6 +78,11 @@ pub(super) fn open(source: SourceSpec, sockets: IngestSockets, leaving: Leaving)
             SourceSpec::Replay { path, pace, .. } => Source::Replay(Box::new(Replay::open(path, pace).await?)),
             #[cfg(feature = "executor")]
             SourceSpec::Executor(hosting) => Source::Executor(ExecutorThread::start(*hosting)?),
+            #[cfg(not(feature = "executor"))]
+            SourceSpec::Executor(hosting) => {
+                let cause = "this build has no Executor".to_owned();
+                return Err(OpenError::Engine { engine: hosting.engine, cause });
+            }
             #[cfg(feature = "executor")]
             SourceSpec::Simulated(engine) if !is_in_process(&engine) => {
                 Source::Executor(ExecutorThread::start(Hosting::plain(engine))?)

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use exporter_web_config::WebConfig;
 
 use crate::cli::{Cli, DEFAULT_SOCKET};
-use crate::config::{ConfigError, EngineConfig};
+use trtllm_config::{ConfigError, EngineConfig};
 use trtllm_gpu::GpuError;
 use trtllm_http::listen;
 use trtllm_recording::recorder::RecorderError;
@@ -36,9 +36,9 @@ impl StartError {
     #[must_use]
     pub const fn exit_code(&self) -> u8 {
         match self {
-            Self::Config(ConfigError::Output(_)) => 1,
+            Self::Config(error) => error.exit_code(),
             // An engine in this process does not start: its directory or its options are wrong.
-            Self::Config(_) | Self::Source(OpenError::Engine { .. }) => 2,
+            Self::Source(OpenError::Engine { .. }) => 2,
             _ => 1,
         }
     }

@@ -13,7 +13,7 @@ use trtllm_records::statistics::NOT_READ;
 use trtllm_sim::scenario::{self, Scenario};
 use trtllm_verdict::cause::Cause;
 
-use super::{print, print_json};
+use trtllm_config::command_line::{print, print_json};
 
 /// Prints the catalog.
 pub fn run(format: CatalogFormat) {

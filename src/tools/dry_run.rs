@@ -4,16 +4,15 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use clap::ValueEnum as _;
-use clap::builder::PossibleValue;
-
 use crate::cli::Cli;
-use crate::config::{EngineConfig, SourceSpec};
+use trtllm_config::{EngineConfig, SourceSpec};
+use trtllm_gpu::GpuMode;
 #[cfg(feature = "executor")]
 use trtllm_sources::executor;
 use trtllm_sources::server::Access;
 
-use super::{print, unjudged};
+use super::unjudged;
+use trtllm_config::command_line::print;
 
 /// Prints the sources, the listen addresses and the files.
 pub fn run(cli: &Cli, engines: &[EngineConfig]) {
@@ -67,8 +66,8 @@ fn report(cli: &Cli, engines: &[EngineConfig]) -> String {
     if files.is_empty() {
         text += "  none\n";
     }
-    let gpus = cli.gpu.to_possible_value();
-    let _ = writeln!(text, "GPU metrics: {}", gpus.as_ref().map_or("auto", PossibleValue::get_name));
+    let gpus = GpuMode::ALL.iter().find(|(_, mode)| *mode == cli.gpu).map_or("auto", |(name, _)| name);
+    let _ = writeln!(text, "GPU metrics: {gpus}");
     text
 }
 
@@ -95,7 +94,6 @@ fn names(engine: &EngineConfig) -> String {
 fn address(source: &SourceSpec) -> String {
     match source {
         SourceSpec::Simulated(engine) => engine.clone(),
-        #[cfg(feature = "executor")]
         SourceSpec::Executor(hosting) => format!("executor:{}", hosting.engine),
         SourceSpec::TrtllmServe { access, .. } | SourceSpec::Orchestrator(access) => {
             format!("{}:{}", source.kind(), access.target)
@@ -123,7 +121,6 @@ fn files_of(source: &SourceSpec, file: &mut impl FnMut(&str, &Path, &str)) {
         SourceSpec::Socket(path) => file("listens on", path, "socket:"),
         SourceSpec::Replay { path, .. } => file("reads", path, "replay:"),
         SourceSpec::PerfMetrics(dir) => file("reads below", &dir.path, "perf-metrics:"),
-        #[cfg(feature = "executor")]
         SourceSpec::Executor(hosting) => file("loads", Path::new(&hosting.engine), "executor:"),
         SourceSpec::Simulated(_) | SourceSpec::Auto { .. } => {}
     }

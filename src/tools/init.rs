@@ -4,10 +4,10 @@ use std::collections::HashMap;
 use std::io::Write as _;
 
 use crate::cli::InitArgs;
-use crate::config::{ConfigError, ORCHESTRATOR_MODEL};
+use trtllm_config::{ConfigError, ORCHESTRATOR_MODEL};
 use trtllm_sources::discovery::{FoundServer, Identity, search};
 
-use super::{print, print_note};
+use trtllm_config::command_line::{print, print_note, runtime};
 
 const HEAD: &str = "\
 # Engines for trtllm-exporter, written by `trtllm-exporter init`.
@@ -43,7 +43,7 @@ const TAIL: &str = "
 
 /// Writes the file, or prints the configuration if no file is named. Fails if the file exists or cannot be written.
 pub fn run(arguments: &InitArgs) -> Result<(), ConfigError> {
-    let found = super::runtime("init")?.block_on(search(arguments.ports.clone(), Vec::new()));
+    let found = runtime("init")?.block_on(search(arguments.ports.clone(), Vec::new()));
     if let Some(note) = nothing_found(&found, &arguments.ports) {
         print_note(&note);
     }
@@ -123,7 +123,7 @@ fn comment(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::read_file;
+    use trtllm_config::read_file;
 
     fn server(port: u16, identity: Identity) -> FoundServer {
         FoundServer { target: format!("http://127.0.0.1:{port}"), configured: true, identity }

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crate::config::{EngineConfig, SourceSpec};
+use trtllm_config::{EngineConfig, SourceSpec};
 use trtllm_sources::trtllm_serve::Extras;
 
 /// Bucket bounds in milliseconds that trtllm-serve uses unless its prometheus_metrics_config sets others (upstream:
@@ -85,7 +85,7 @@ fn of_server(extras: &Extras, name: &str, limit: Duration) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::read_file;
+    use trtllm_config::read_file;
 
     /// The warnings about the only engine of a configuration.
     fn of(source: &str, objectives: &str) -> Vec<String> {

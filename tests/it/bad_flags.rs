@@ -5,20 +5,26 @@ use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
 use std::time::Instant;
 
-use crate::support::daemon::{Launch, run};
+use crate::support::daemon::{Launch, either, run};
 
 /// Checks that the daemon does not start: this exit code, one message on stderr with all these words, nothing on stdout.
 fn refused(code: i32, arguments: &[&str], words: &[&str]) {
     let started = Instant::now();
-    let output = run(arguments);
+    let output = either(arguments);
     let message = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(code), "{arguments:?} after {:?}: {message}", started.elapsed());
     assert!(output.stdout.is_empty());
     for word in words {
         assert!(message.contains(word), "{arguments:?}: the message does not contain {word:?}: {message}");
     }
-    let messages = message.matches("trtllm-exporter: ").count() + message.matches("error: ").count();
+    let messages =
+        message.matches(&format!("{}: ", program_of(arguments))).count() + message.matches("error: ").count();
     assert_eq!(messages, 1, "expected one message: {message}");
+}
+
+/// The program that `either` runs.
+fn program_of<'a>(arguments: &[&'a str]) -> &'a str {
+    if arguments.first() == Some(&"trtllm-doctor") { "trtllm-doctor" } else { "trtllm-exporter" }
 }
 
 /// One test per invalid flag: exit code, arguments, and words that the message must contain.
@@ -44,8 +50,8 @@ flags! {
     an_empty_port_in_a_source_is_named: 2 ["--source", "trtllm-serve:http://127.0.0.1:"] => ["--source", "port \"\"", "1 to 65535"];
     a_source_with_a_port_but_no_host_is_named: 2 ["--source", "trtllm-serve:http://:8000"] => ["--source", "host is missing"];
     a_port_above_65535_of_auto_is_named: 2 ["--source", "auto:?ports=8000,65536"] => ["--source", "65536"];
-    a_port_above_65535_of_an_exporter_is_named: 2 ["doctor", "http://127.0.0.1:99999"] => ["URL", "port \"99999\""];
-    an_empty_port_of_an_exporter_is_named: 2 ["top", "http://127.0.0.1:"] => ["URL", "port \"\""];
+    a_port_above_65535_of_an_exporter_is_named: 2 ["trtllm-doctor", "diagnose", "http://127.0.0.1:99999"] => ["URL", "port \"99999\""];
+    an_empty_port_of_an_exporter_is_named: 2 ["trtllm-doctor", "top", "http://127.0.0.1:"] => ["URL", "port \"\""];
     a_model_for_auto_is_refused: 2 ["--source", "auto", "--model", "x"] => ["--source", "auto", "remove model"];
     auto_twice_is_refused: 2 ["--source", "auto", "--source", "auto:?ports=9000"] => ["--source", "twice"];
     a_bad_port_of_auto_is_named: 2 ["--source", "auto:?ports=8000,x"] => ["--source", "ports", "commas"];
@@ -293,14 +299,14 @@ fn no_error_repeats_the_value_of_an_unknown_option() {
             (&["--source", url.as_str()], false),
             (&["--config.file", path], true),
             (&["check-config", path], true),
-            (&["doctor", "--source", &source], true),
-            (&["doctor", "--config.file", path], true),
-            (&["doctor", &url], false),
-            (&["doctor", "--prometheus", &url], false),
-            (&["top", &url], false),
-            (&["top", &url[7..]], false),
-            (&["what-if", &url, "--rate", "2x"], false),
-            (&["compare", &url, "h:2"], false),
+            (&["trtllm-doctor", "diagnose", "--source", &source], true),
+            (&["trtllm-doctor", "diagnose", "--config.file", path], true),
+            (&["trtllm-doctor", "diagnose", &url], false),
+            (&["trtllm-doctor", "diagnose", "--prometheus", &url], false),
+            (&["trtllm-doctor", "top", &url], false),
+            (&["trtllm-doctor", "top", &url[7..]], false),
+            (&["trtllm-doctor", "what-if", &url, "--rate", "2x"], false),
+            (&["trtllm-doctor", "compare", &url, "h:2"], false),
             (&[&url], false),
         ] {
             // A path may contain these characters.
@@ -312,7 +318,7 @@ fn no_error_repeats_the_value_of_an_unknown_option() {
             {
                 continue;
             }
-            let output = run(arguments);
+            let output = either(arguments);
             let message = String::from_utf8([output.stderr, output.stdout].concat()).unwrap();
             assert_eq!(output.status.code(), Some(2), "{arguments:?}: {message}");
             assert!(!message.contains("hunter2"), "{arguments:?}: {message}");
@@ -340,14 +346,14 @@ fn no_error_repeats_the_password_of_a_url() {
             &["--web.listen-address", &url],
             &["--web.health-address", &url, "--gpu", "off", "--source", "sim:"],
             &["check-config", path],
-            &["doctor", &url],
-            &["doctor", "--source", &source],
-            &["doctor", "--config.file", path],
-            &["top", &url],
-            &["top", &url[7..]],
+            &["trtllm-doctor", "diagnose", &url],
+            &["trtllm-doctor", "diagnose", "--source", &source],
+            &["trtllm-doctor", "diagnose", "--config.file", path],
+            &["trtllm-doctor", "top", &url],
+            &["trtllm-doctor", "top", &url[7..]],
             &[&url],
         ] {
-            let output = run(arguments);
+            let output = either(arguments);
             let message = String::from_utf8([output.stderr, output.stdout].concat()).unwrap();
             assert_eq!(output.status.code(), Some(2), "{arguments:?}: {message}");
             assert!(!message.contains("hunter2"), "{arguments:?}: {message}");

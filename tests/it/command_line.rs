@@ -1,21 +1,37 @@
 //! Tests the commands that describe the program: its version, its manual page and its shell completions.
 
+use std::path::Path;
 use std::process::Command;
 
-use trtllm_exporter::cli;
-
-use crate::support::daemon::Launch;
+use crate::support::daemon::{BINARY, Launch, doctor_binary};
 use crate::support::lookalike::{Lookalike, steady};
 
 fn printed(arguments: &[&str]) -> String {
-    let output = Launch::new().variable("TRTLLM_EXPORTER_MODEL", "a-secret-name").run(arguments);
+    printed_by(Launch::new(), arguments)
+}
+
+fn printed_by(program: Launch, arguments: &[&str]) -> String {
+    let output = program
+        .variable("TRTLLM_EXPORTER_MODEL", "a-secret-name")
+        .variable("TRTLLM_EXPORTER_SOURCE", "socket:a-secret-name")
+        .run(arguments);
     assert!(output.status.success(), "{arguments:?}: {output:?}");
     String::from_utf8(output.stdout).unwrap()
 }
 
+/// Starts one of the two programs.
+type Start = fn() -> Launch;
+
+/// Both programs, with the names of all their flags and commands.
+fn programs() -> [(&'static str, Start, Vec<String>); 2] {
+    [
+        ("trtllm-exporter", Launch::new, names(&trtllm_exporter::cli::command())),
+        ("trtllm-doctor", Launch::doctor, names(&trtllm_doctor::cli::command())),
+    ]
+}
+
 /// The names of all flags and commands.
-fn names() -> Vec<String> {
-    let command = cli::command();
+fn names(command: &clap::Command) -> Vec<String> {
     let flags = command.get_arguments().filter_map(|argument| argument.get_long().map(|name| format!("--{name}")));
     flags.chain(command.get_subcommands().map(|command| command.get_name().to_owned())).collect()
 }
@@ -23,6 +39,7 @@ fn names() -> Vec<String> {
 #[test]
 fn the_version_names_the_revision_its_day_and_the_compiler() {
     let line = printed(&["--version"]);
+    assert_eq!(printed_by(Launch::doctor(), &["--version"]), line.replace("exporter", "doctor"));
     let words: Vec<&str> = line.split_whitespace().collect();
     let ["trtllm-exporter", version, "(revision", revision, "of", date, "rustc", compiler] = words.as_slice() else {
         panic!("{line}");
@@ -41,11 +58,13 @@ fn the_version_names_the_revision_its_day_and_the_compiler() {
 /// Regression: compose files and charts set variables to nothing. Some of them counted as unset, and others ended the start.
 #[test]
 fn an_empty_variable_counts_as_not_set() {
-    let command = cli::command();
+    let command = trtllm_exporter::cli::command();
     let variables = || command.get_arguments().filter_map(|argument| argument.get_env()?.to_str());
-    let all = || variables().fold(Launch::new(), |launch, variable| launch.variable(variable, ""));
-    for arguments in [&["--dry-run", "--gpu=off"][..], &["doctor", "--rules"]] {
-        let (empty, unset) = (all().run(arguments), Launch::new().run(arguments));
+    let programs: [(Start, &[&str]); 2] =
+        [(Launch::new, &["--dry-run", "--gpu=off"]), (Launch::doctor, &["diagnose", "--rules"])];
+    for (program, arguments) in programs {
+        let all = variables().fold(program(), |launch, variable| launch.variable(variable, ""));
+        let (empty, unset) = (all.run(arguments), program().run(arguments));
         assert!(empty.status.success(), "{empty:?}");
         assert_eq!(empty.stdout, unset.stdout);
     }
@@ -71,28 +90,34 @@ fn the_help_of_the_test_script_starts_and_installs_nothing() {
 
 #[test]
 fn the_manual_page_describes_each_flag_and_command() {
-    let page = printed(&["man"]);
-    assert!(!page.contains("a-secret-name"), "the environment of the build is on the page");
-    // roff writes a minus sign as \-.
-    let text = page.replace("\\-", "-");
-    for name in names() {
-        assert!(text.contains(&name), "{name} is missing");
+    for (name, program, names) in programs() {
+        let page = printed_by(program(), &["man"]);
+        assert!(!page.contains("a-secret-name"), "the environment of the build is on the page");
+        // roff writes a minus sign as \-.
+        let text = page.replace("\\-", "-");
+        for name in names {
+            assert!(text.contains(&name), "{name} is missing");
+        }
+        let own = if name == "trtllm-exporter" { &["SIGNALS", "FILES"][..] } else { &[] };
+        for section in ["NAME", "SYNOPSIS", "DESCRIPTION", "OPTIONS", "COMMANDS", "EXIT STATUS"].iter().chain(own) {
+            let heading =
+                |line: &str| line.strip_prefix(".SH ").is_some_and(|title| title.trim_matches('"') == *section);
+            assert_eq!(page.lines().filter(|line| heading(line)).count(), 1, "{name}: section {section}");
+        }
+        assert!(text.contains("TRTLLM_EXPORTER_SOURCE"), "environment variables are missing");
+        assert!(!text.contains(&format!("{name}-completions")), "the page refers to a page that does not exist");
     }
-    for section in ["NAME", "SYNOPSIS", "DESCRIPTION", "OPTIONS", "COMMANDS", "SIGNALS", "EXIT STATUS", "FILES"] {
-        let heading = |line: &str| line.strip_prefix(".SH ").is_some_and(|title| title.trim_matches('"') == section);
-        assert_eq!(page.lines().filter(|line| heading(line)).count(), 1, "section {section}");
-    }
-    assert!(text.contains("TRTLLM_EXPORTER_WEB_LISTEN_ADDRESS"), "environment variables are missing");
-    assert!(!text.contains("trtllm-exporter-check-config"), "the page refers to a page that does not exist");
 }
 
 #[test]
 fn the_completions_of_each_shell_know_each_flag_and_command() {
-    for shell in ["bash", "zsh", "fish"] {
-        let script = printed(&["completions", shell]);
-        for name in names() {
-            // fish writes `-l source` for --source.
-            assert!(script.contains(name.trim_start_matches("--")), "{shell}: {name} is missing");
+    for (_, program, names) in programs() {
+        for shell in ["bash", "zsh", "fish"] {
+            let script = printed_by(program(), &["completions", shell]);
+            for name in &names {
+                // fish writes `-l source` for --source.
+                assert!(script.contains(name.trim_start_matches("--")), "{shell}: {name} is missing");
+            }
         }
     }
 }
@@ -100,22 +125,27 @@ fn the_completions_of_each_shell_know_each_flag_and_command() {
 #[test]
 fn bash_completes_a_flag_a_command_and_a_value() {
     let folder = tempfile::tempdir().unwrap();
-    let script = folder.path().join("trtllm-exporter");
-    std::fs::write(&script, printed(&["completions", "bash"])).unwrap();
+    for (name, program, _) in programs() {
+        std::fs::write(folder.path().join(name), printed_by(program(), &["completions", "bash"])).unwrap();
+    }
     let complete = |words: &[&str]| -> String {
+        let program = words[0];
         let last = words.len() - 1;
         let previous = words[last - 1];
         let test = format!(
-            "source \"$0\"; COMP_WORDS=(\"$@\") COMP_CWORD={last}; function=$(complete -p trtllm-exporter)
-             function=${{function#*-F }}; ${{function%% *}} trtllm-exporter '{}' '{previous}'; echo \"${{COMPREPLY[*]}}\"",
+            "source \"$0\"; COMP_WORDS=(\"$@\") COMP_CWORD={last}; function=$(complete -p {program})
+             function=${{function#*-F }}; ${{function%% *}} {program} '{}' '{previous}'; echo \"${{COMPREPLY[*]}}\"",
             words[last],
         );
-        let output = Command::new("bash").arg("-c").arg(test).arg(&script).args(words).output().unwrap();
+        let output =
+            Command::new("bash").arg("-c").arg(test).arg(folder.path().join(program)).args(words).output().unwrap();
         String::from_utf8(output.stdout).unwrap().trim().to_owned()
     };
     assert_eq!(complete(&["trtllm-exporter", "--web.listen-a"]), "--web.listen-address");
     assert_eq!(complete(&["trtllm-exporter", "check-c"]), "check-config");
     assert_eq!(complete(&["trtllm-exporter", "catalog", "--format", ""]), "markdown json");
+    assert_eq!(complete(&["trtllm-doctor", "diagnose", "--bun"]), "--bundle");
+    assert_eq!(complete(&["trtllm-doctor", "diagnose", "--format", ""]), "text json");
 }
 
 #[test]
@@ -123,15 +153,26 @@ fn the_help_fits_a_screen_and_names_each_flag_and_command() {
     let help = printed(&["--help"]);
     assert_eq!(printed(&["-h"]), help);
     assert!(help.lines().count() <= 48 && help.lines().all(|line| line.chars().count() <= 100), "{help}");
-    for name in names() {
+    for name in names(&trtllm_exporter::cli::command()) {
         assert!(help.contains(&name), "{name} is missing");
     }
     let first = help.split("Most used:").nth(1).unwrap().trim_start();
     assert!(first.starts_with("--source"), "{help}");
     assert!(!help.contains("a-secret-name"), "{help}");
     // Each command has its own help, and `help` explains all flags.
-    assert!(printed(&["doctor", "--help"]).contains("--bundle"));
-    assert!(printed(&["help"]).contains("[env: TRTLLM_EXPORTER_WEB_LISTEN_ADDRESS="));
+    assert!(printed(&["init", "--help"]).contains("--ports"));
+    assert!(printed(&["help"]).contains("TRTLLM_EXPORTER_WEB_LISTEN_ADDRESS=]"));
+}
+
+#[test]
+fn the_doctor_prints_its_help_without_a_command_too() {
+    let help = printed_by(Launch::doctor(), &["--help"]);
+    for name in names(&trtllm_doctor::cli::command()) {
+        assert!(help.contains(&name), "{name} is missing");
+    }
+    assert!(printed_by(Launch::doctor(), &["diagnose", "--help"]).contains("--bundle"));
+    let none = Launch::doctor().run(&[]);
+    assert_eq!((none.status.code(), String::from_utf8(none.stderr).unwrap()), (Some(2), help));
 }
 
 #[test]
@@ -201,9 +242,11 @@ fn init_writes_a_configuration_with_the_engines_that_run() {
 #[test]
 fn the_command_lines_of_the_documentation_work() {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    // Both programs must be in the same folder.
+    assert_eq!(Path::new(doctor_binary()).parent(), Path::new(BINARY).parent());
     let judge = |folder: &std::path::Path| {
         let mut command = Command::new(crate::support::program("python3"));
-        command.arg(root.join("tests/judges/docs.py")).args(["--binary", crate::support::daemon::BINARY]);
+        command.arg(root.join("tests/judges/docs.py")).args(["--binary", BINARY]);
         let output = command.current_dir(folder).output().unwrap();
         (output.status.success(), String::from_utf8([output.stdout, output.stderr].concat()).unwrap())
     };
@@ -215,7 +258,7 @@ fn the_command_lines_of_the_documentation_work() {
     std::fs::copy(root.join("docs/METRICS.md"), folder.path().join("docs/METRICS.md")).unwrap();
     let wrong = "# A\n\n## Costs\n\nMeasured: 5 ms.\n\n## Commands\n\n```sh\ntrtllm-exporter --sorce auto\n\
                  cargo run -- --poll.interval soon\ntests/rnu\nif then\n```\n\n\
-                 `trtllm-exporter doctor --bundel x` and `.ci/full speed`.\n";
+                 `trtllm-doctor diagnose --bundel x`, `trtllm-exporter top` and `.ci/full speed`.\n";
     std::fs::write(folder.path().join("README.md"), wrong).unwrap();
     let (valid, findings) = judge(folder.path());
     assert!(!valid, "{findings}");
@@ -225,6 +268,7 @@ fn the_command_lines_of_the_documentation_work() {
         "tests/rnu does not exist",
         "bash: ",
         "--bundel",
+        "run trtllm-doctor top",
         "no step speed",
         "\"Costs\"",
     ] {
@@ -253,7 +297,7 @@ fn the_documentation_names_only_flags_that_exist() {
     let pages = ["docs", "docs/runbooks"].map(|folder| std::fs::read_dir(root.join(folder)).unwrap());
     let pages = pages.into_iter().flatten().map(|entry| entry.unwrap().path()).chain([root.join("README.md")]);
     let pages = pages.filter(|path| path.extension().is_some_and(|extension| extension == "md"));
-    let known = names();
+    let known = names(&trtllm_exporter::cli::command());
     let mut checked = 0;
     for path in pages {
         let text = std::fs::read_to_string(&path).unwrap();

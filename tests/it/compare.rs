@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::support::daemon::{Daemon, run};
+use crate::support::daemon::{Daemon, doctor};
 use crate::support::{ensure, until};
 
 /// The simulated engine runs 50 times as fast as real time.
@@ -24,7 +24,7 @@ fn settled(daemon: &Daemon) {
 }
 
 fn compare(arguments: &[&str]) -> Value {
-    let output = run(&[&["compare", "--format", "json"], arguments].concat());
+    let output = doctor(&[&["compare", "--format", "json"], arguments].concat());
     assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
     serde_json::from_slice(&output.stdout).unwrap()
 }
@@ -51,7 +51,7 @@ fn two_exporters_and_two_recordings_are_compared() {
     // On a busy machine, an engine may fall behind its speed.
     assert!((1.1..2.2).contains(&rate), "{comparison}");
     assert_eq!(comparison["second"]["at"], Value::Null);
-    let text = String::from_utf8(run(&["compare", &before.address, &after.address]).stdout).unwrap();
+    let text = String::from_utf8(doctor(&["compare", &before.address, &after.address]).stdout).unwrap();
     assert!(text.contains("time of equal work") && text.contains("longer in the second"), "{text}");
 
     // If a comparison is not possible, the error states the reason.
@@ -62,7 +62,7 @@ fn two_exporters_and_two_recordings_are_compared() {
         (["http://user:word@127.0.0.1:1".to_owned(), address.clone()], "use --user-file"),
         ([format!("{directory}@noon"), address.clone()], "not a time"),
     ] {
-        let output = run(&["compare", &sides[0], &sides[1]]);
+        let output = doctor(&["compare", &sides[0], &sides[1]]);
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(output.status.code() == Some(2) && said.contains(why), "{sides:?}: {said}");
     }
@@ -70,7 +70,7 @@ fn two_exporters_and_two_recordings_are_compared() {
     // When both exporters have stopped, `compare` gives the same answer from their recordings.
     assert!(before.terminate().success() && after.terminate().success());
     is_slower(&compare(&[past, directory]));
-    let error = run(&["compare", &format!("{past}@2001-01-01T00:00:00Z"), directory]);
+    let error = doctor(&["compare", &format!("{past}@2001-01-01T00:00:00Z"), directory]);
     assert_eq!(error.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&error.stderr).contains("it begins at"));
 }

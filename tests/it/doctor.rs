@@ -9,7 +9,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use serde_json::Value;
-use trtllm_exporter::tools::doctor::report;
+use trtllm_doctor::diagnose::report;
 use trtllm_page::metrics::catalog::CATALOG;
 use trtllm_verdict::findings::engine::{BENCHMARK_SHARE, FAILING_SHARE, SAME_LOAD};
 use trtllm_verdict::findings::gpu::{CAPPED_SHARE, THROTTLED_SHARE};
@@ -17,7 +17,7 @@ use trtllm_verdict::findings::orchestrator::ORCHESTRATOR_ERRORS;
 use trtllm_verdict::reading::HURT_MISSED;
 
 use crate::support;
-use crate::support::daemon::{Daemon, Launch, run};
+use crate::support::daemon::{Daemon, Launch, doctor};
 use crate::support::ensure;
 use crate::support::lookalike::{Lookalike, often_idle, steady};
 use crate::support::pki::{self, Pki};
@@ -55,7 +55,7 @@ impl Report {
     }
 
     fn run(arguments: &[&str]) -> Self {
-        let output = run(&[&["doctor", "--format", "json"], arguments].concat());
+        let output = doctor(&[&["diagnose", "--format", "json"], arguments].concat());
         let text = String::from_utf8(output.stdout).unwrap();
         let json = serde_json::from_str(&text);
         let json = json.unwrap_or_else(|error| panic!("{error}: {text}{}", String::from_utf8_lossy(&output.stderr)));
@@ -163,7 +163,7 @@ fn the_limit_of_each_simulated_engine_is_named() {
         report.is_silent_about(model);
     }
     assert_eq!(report.code, 3, "a warning is the worst");
-    let text = String::from_utf8(run(&["doctor", &daemon.address, "--no-sources"]).stdout).unwrap();
+    let text = String::from_utf8(doctor(&["diagnose", &daemon.address, "--no-sources"]).stdout).unwrap();
     assert!(text.contains(": engine full-batch 1\n  The batch is full"), "{text}");
     assert!(text.contains("\n  Change: Raise max_batch_size"), "{text}");
     assert!(text.contains("engine idle 1: idle, nothing found\n"), "{text}");
@@ -172,7 +172,7 @@ fn the_limit_of_each_simulated_engine_is_named() {
 #[test]
 fn an_engine_that_has_never_answered_is_not_called_healthy() {
     let daemon = Daemon::start(&["--source", "trtllm-serve:http://127.0.0.1:1"]);
-    let report = run(&["doctor", &format!("http://{}", daemon.address), "--no-sources"]);
+    let report = doctor(&["diagnose", &format!("http://{}", daemon.address), "--no-sources"]);
     let text = String::from_utf8(report.stdout).unwrap();
     assert!(text.contains("starting") && !text.contains("No problem found.\n"), "{text}");
 }
@@ -413,9 +413,9 @@ fn a_page_for_prometheus_in_place_of_the_statistics_is_named_at_once() {
 #[test]
 fn the_variable_for_sources_holds_several() {
     let daemon = Daemon::start(&[]);
-    let launch = Launch::new().variable("TRTLLM_EXPORTER_SOURCE", "socket:/nonexistent/a\n socket:/nonexistent/b ");
+    let launch = Launch::doctor().variable("TRTLLM_EXPORTER_SOURCE", "socket:/nonexistent/a\n socket:/nonexistent/b ");
     let url = format!("http://{}", daemon.address);
-    let output = launch.run(&["doctor", &url, "--format", "json"]);
+    let output = launch.run(&["diagnose", &url, "--format", "json"]);
     let json: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(json["sources"], serde_json::json!(["socket:/nonexistent/a", "socket:/nonexistent/b"]));
 }
@@ -547,10 +547,10 @@ fn control_characters_in_the_name_of_an_engine_reach_no_terminal() {
     let url = format!("http://{}", publishers.daemon.address);
     let is_printable =
         |text: &str| !text.chars().any(|letter| (letter.is_control() && letter != '\n') || letter == '\u{202e}');
-    let printed = |arguments: &[&str]| String::from_utf8(run(arguments).stdout).unwrap();
+    let printed = |arguments: &[&str]| String::from_utf8(doctor(arguments).stdout).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let bundle = folder.path().join("bundle");
-    let watch = ["doctor", &url, "--no-sources", "--bundle", bundle.to_str().unwrap()];
+    let watch = ["diagnose", &url, "--no-sources", "--bundle", bundle.to_str().unwrap()];
     let text = printed(&watch);
     assert!(is_printable(&text) && text.contains("m?[2J???No problem found.?31m??"), "{text:?}");
     assert!(is_printable(&std::fs::read_to_string(&bundle).unwrap()));
@@ -578,7 +578,7 @@ fn a_wrong_option_is_named_with_its_remedy() {
         (&["--bearer-token-file", path(&empty)], "does not contain a token"),
         (&["--source", "foo:x"], "unknown scheme"),
     ] {
-        let output = run(&[&["doctor"], arguments].concat());
+        let output = doctor(&[&["diagnose"], arguments].concat());
         let text = String::from_utf8(output.stderr).unwrap();
         assert!(text.contains(words) && !text.contains("secret"), "{arguments:?}: {text}");
         assert_eq!(output.status.code(), Some(2), "{arguments:?}");
@@ -671,7 +671,7 @@ fn findings_queries_and_flags_name_only_families_of_the_catalog() {
     let folders = ["crates/verdict/src", "crates/verdict/src/findings", "crates/verdict/src/rules"];
     let folders = folders.map(|folder| std::fs::read_dir(support::root().join(folder)).unwrap());
     let files = folders.into_iter().flatten().map(|entry| entry.unwrap().path());
-    let others = ["src/tools/doctor/fleet.rs", "src/tools/doctor/source_rules.rs", "src/cli.rs"];
+    let others = ["crates/doctor/src/diagnose/fleet.rs", "crates/doctor/src/diagnose/source_rules.rs", "src/cli.rs"];
     let others = others.map(|path| support::root().join(path));
     let mut named = BTreeSet::new();
     for file in files.filter(|path| path.extension().is_some_and(|end| end == "rs")).chain(others) {
@@ -690,11 +690,21 @@ fn findings_queries_and_flags_name_only_families_of_the_catalog() {
     }
 }
 
+/// The doctor is built without the Executor, and reads the configuration of an exporter that has it.
+#[test]
+fn the_configuration_of_an_exporter_that_hosts_an_engine_is_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("x.yaml");
+    std::fs::write(&file, "engines:\n- source: executor:/engines/llama\n").unwrap();
+    let report = Report::run(&["http://127.0.0.1:1", "--config.file", path(&file)]);
+    assert_eq!(report.code, 4, "{:#}", report.json);
+}
+
 #[test]
 fn the_documentation_has_every_rule_as_the_program_prints_it() {
     let page = std::fs::read_to_string(support::root().join("docs/doctor.md")).unwrap();
-    let printed = run(&["doctor", "--rules"]).stdout;
+    let printed = doctor(&["diagnose", "--rules"]).stdout;
     assert_eq!(String::from_utf8(printed).unwrap(), report::reference());
-    let missing = "docs/doctor.md must end with the output of `trtllm-exporter doctor --rules`";
+    let missing = "docs/doctor.md must end with the output of `trtllm-doctor diagnose --rules`";
     assert!(page.ends_with(&report::reference()), "{missing}");
 }

@@ -43,7 +43,7 @@ impl Recording {
     fn start() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("socket");
-        let launch = failing(folder.path(), 0, "nothing");
+        let launch = failing(Launch::new(), folder.path(), 0, "nothing");
         let source = format!("socket:{}", socket.display());
         let directory = folder.path().join("kept");
         let daemon = launch.start(&["--source", &source, "--model", "m", "--record.dir", directory.to_str().unwrap()]);
@@ -170,9 +170,9 @@ fn a_recording_begins_again_when_its_files_are_deleted_or_replaced() {
 }
 
 /// Starts the exporter on a disk that fails with this error at paths that contain `part`.
-fn failing(folder: &Path, error: i32, part: &str) -> Launch {
+fn failing(launch: Launch, folder: &Path, error: i32, part: &str) -> Launch {
     fs::write(folder.join("fail"), format!("{error} {part}\n")).unwrap();
-    Launch::new()
+    launch
         .variable("LD_PRELOAD", preload().to_str().unwrap())
         .variable("FAIL_FILE", folder.join("fail").to_str().unwrap())
 }
@@ -192,8 +192,8 @@ fn what_cannot_be_written_at_the_start_ends_it_with_its_name() {
             ("recorder.lock", "--record.dir"),
         ] {
             let arguments = ["--source", &source, "--gpu=off", "--web.listen-address", &page, "--web.port-file", &port];
-            let output =
-                failing(folder.path(), error, part).run(&[&arguments[..], &["--record.dir", &kept][..]].concat());
+            let output = failing(Launch::new(), folder.path(), error, part)
+                .run(&[&arguments[..], &["--record.dir", &kept][..]].concat());
             let message = String::from_utf8_lossy(&output.stderr).into_owned();
             assert_eq!(output.status.code(), Some(1), "{part} {error}: {message}");
             assert!(message.contains(flag) && !message.contains("panic"), "{part} {error}: {message}");
@@ -211,18 +211,23 @@ fn a_tool_that_cannot_write_says_which_file_and_leaves_no_empty_one() {
     let (kept, address) = (recording.kept(), recording.daemon.address.clone());
     for error in ERRORS {
         for (arguments, output) in [
-            (&["record", "export", kept.to_str().unwrap(), "--output"][..], "the-export"),
-            (&["doctor", address.as_str(), "--bundle"][..], "the-bundle"),
+            (&["trtllm-doctor", "export", kept.to_str().unwrap(), "--output"][..], "the-export"),
+            (&["trtllm-doctor", "diagnose", address.as_str(), "--bundle"][..], "the-bundle"),
             (&["init", "--ports", "1"][..], "the-configuration"),
         ] {
             let output = path(output);
             // First the file cannot be created. Then it can be created, but not written.
             for part in [output.clone(), format!("{output} b")] {
-                let ended = failing(folder.path(), error, &part).run(&[arguments, &[output.as_str()][..]].concat());
+                let (launch, arguments) = match arguments {
+                    ["trtllm-doctor", arguments @ ..] => (Launch::doctor(), arguments),
+                    _ => (Launch::new(), arguments),
+                };
+                let launch = failing(launch, folder.path(), error, &part);
+                let ended = launch.run(&[arguments, &[output.as_str()][..]].concat());
                 let message = String::from_utf8_lossy(&ended.stderr).into_owned();
                 assert!(!ended.status.success(), "{arguments:?}: {message}");
                 assert!(message.contains(&output) && !message.contains("panic"), "{arguments:?} {error}: {message}");
-                if arguments[0] == "record" {
+                if arguments[0] == "export" {
                     assert_eq!(ended.status.code(), Some(1), "the recording and the flags are right: {message}");
                     assert!(!message.contains("cannot read"), "{message}");
                 }
@@ -240,7 +245,7 @@ fn a_web_configuration_that_cannot_be_read_lets_nobody_in_until_it_can() {
     let folder = tempfile::tempdir().unwrap();
     let configuration = folder.path().join("the-web.yml");
     fs::write(&configuration, "").unwrap();
-    let launch = failing(folder.path(), 5, "nothing-has-this-name");
+    let launch = failing(Launch::new(), folder.path(), 5, "nothing-has-this-name");
     let daemon = launch.start(&["--source", "sim:", "--web.config.file", configuration.to_str().unwrap()]);
     for (number, error) in ERRORS.into_iter().enumerate() {
         fs::write(folder.path().join("fail"), format!("{error} the-web.yml r\n")).unwrap();
@@ -267,7 +272,7 @@ fn a_disk_that_hangs_keeps_few_threads() {
     fs::write(&token, "secret").unwrap();
     let port = crate::support::server::serve(|_| Some((401, Vec::new())));
     let refused = format!("trtllm-serve:http://127.0.0.1:{port}?bearer_token_file={}", token.display());
-    let launch = failing(folder.path(), 0, "nothing");
+    let launch = failing(Launch::new(), folder.path(), 0, "nothing");
     let daemon = launch.start(&[
         "--source",
         "sim:",

@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 
-use crate::support::daemon::{Daemon, run};
+use crate::support::daemon::{Daemon, doctor};
 use crate::support::lookalike::{Lookalike, steady};
 use crate::support::page::Page;
 use crate::support::{ensure, http, until};
@@ -79,9 +79,9 @@ fn frontends_with_a_page_each_are_noticed_and_named_by_doctor() {
     });
     has_no_numbers_of_the_server(&daemon.page());
     until(|| {
-        let doctor = String::from_utf8(run(&["doctor", &daemon.address, "--no-sources"]).stdout).expect("text");
+        let report = String::from_utf8(doctor(&["diagnose", &daemon.address, "--no-sources"]).stdout).expect("text");
         std::thread::sleep(std::time::Duration::from_millis(300));
-        ensure(doctor.contains("Several frontends answer for this engine"), || doctor.clone())
+        ensure(report.contains("Several frontends answer for this engine"), || report.clone())
     });
     // The records that another frontend took from the engine are lost or arrive late. None is counted twice.
     let made = server.stop().count("iterations");
@@ -156,9 +156,9 @@ fn frontends_whose_launcher_is_gone_are_unavailable_and_do_not_load() {
         ensure(page.get("trtllm_exporter_source_up", &[]) == 0.0, || "a frontend has records".to_owned())
     });
     until(|| {
-        let doctor = String::from_utf8(run(&["doctor", &daemon.address, "--no-sources"]).stdout).expect("text");
+        let report = String::from_utf8(doctor(&["diagnose", &daemon.address, "--no-sources"]).stdout).expect("text");
         std::thread::sleep(std::time::Duration::from_millis(300));
         let says = "the process with the engine does not answer it";
-        ensure(doctor.contains("answers without statistics") && doctor.contains(says), || doctor.clone())
+        ensure(report.contains("answers without statistics") && report.contains(says), || report.clone())
     });
 }

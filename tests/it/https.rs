@@ -4,7 +4,7 @@ use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Stdio};
 
 use crate::support;
-use crate::support::daemon::{Daemon, run};
+use crate::support::daemon::{Daemon, doctor};
 use crate::support::ensure;
 use crate::support::pki::{Authority, Pki, local};
 use crate::support::process::Process;
@@ -92,15 +92,15 @@ fn a_self_signed_certificate_in_the_ca_file_is_trusted_by_the_exporter_doctor_an
     let web = pki.write("web.yml", "tls_server_config:\n  cert_file: self.pem\n  key_file: self.key\n");
     let daemon = Daemon::start(&["--source", "sim:", "--web.config.file", &web]);
     let url = format!("https://{}", daemon.address);
-    for arguments in [&["doctor", &url, "--no-sources"][..], &["top", &url, "--once"]] {
-        let output = run(&[arguments, &["--ca-file", &pki.path("self.pem")]].concat());
+    for arguments in [&["diagnose", &url, "--no-sources"][..], &["top", &url, "--once"]] {
+        let output = doctor(&[arguments, &["--ca-file", &pki.path("self.pem")]].concat());
         let text = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
         assert!(output.status.success() && text.contains("tensorrt_llm"), "{arguments:?}: {text}");
-        let output = run(&[arguments, &["--ca-file", &pki.path("ca.pem")]].concat());
+        let output = doctor(&[arguments, &["--ca-file", &pki.path("ca.pem")]].concat());
         let text = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
         assert!(text.contains("is not accepted") && text.contains("--ca-file"), "{arguments:?}: {text}");
         // Without https://.
-        let output = run(&[arguments[0], &daemon.address, arguments[2]]);
+        let output = doctor(&[arguments[0], &daemon.address, arguments[2]]);
         let text = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
         assert!(text.contains("speaks https"), "{arguments:?}: {text}");
     }

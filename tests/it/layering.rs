@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::support;
 
-/// Each crate, after all crates that it may use. The daemon (`trtllm-exporter`) may use all of them.
+/// Each crate, after all crates that it may use. The daemon (`trtllm-exporter`) may use all of them but `trtllm-doctor`.
 const MAY_USE: &[(&str, &[&str])] = &[
     ("trtllm-records", &[]),
     ("trtllm-service", &[]),
@@ -67,7 +67,55 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "trtllm-what-if",
         ],
     ),
+    (
+        "trtllm-config",
+        &["trtllm-engines", "trtllm-intake", "trtllm-page", "trtllm-records", "trtllm-service", "trtllm-sources"],
+    ),
+    (
+        "trtllm-doctor",
+        &[
+            "trtllm-analysis",
+            "trtllm-config",
+            "trtllm-fold",
+            "trtllm-http",
+            "trtllm-intake",
+            "trtllm-page",
+            "trtllm-recording",
+            "trtllm-records",
+            "trtllm-service",
+            "trtllm-sources",
+            "trtllm-verdict",
+            "trtllm-what-if",
+        ],
+    ),
 ];
+
+/// Libraries that the daemon must not contain: those of a terminal, and two that its crates do without.
+const NOT_IN_DAEMON: [&str; 4] = ["ratatui", "crossterm", "arc-swap", "serde_with"];
+/// Most packages in the daemon, with its own crates.
+const MAX_PACKAGES: usize = 200;
+/// The crates that may use clap: the two programs, what their command lines share, and the stand-in for trtllm-serve.
+const USE_CLAP: [&str; 4] = ["trtllm-exporter", "trtllm-doctor", "trtllm-config", "trtllm-sim-serve"];
+
+#[test]
+fn the_daemon_contains_no_terminal_library_and_few_packages() {
+    let arguments = ["tree", "--offline", "--locked", "--edges=normal", "--package=trtllm-exporter", "--prefix=none"];
+    let output = Command::new(env!("CARGO")).args(arguments).current_dir(support::root()).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let tree = String::from_utf8(output.stdout).unwrap();
+    let packages: BTreeSet<(&str, &str)> = tree
+        .lines()
+        .filter_map(|line| {
+            let mut words = line.split(' ');
+            Some((words.next()?, words.next()?))
+        })
+        .collect();
+    assert!(packages.iter().any(|(name, _)| *name == "tokio"), "{tree}");
+    for (name, _) in &packages {
+        assert!(!NOT_IN_DAEMON.iter().any(|other| name.starts_with(other)), "the daemon contains {name}");
+    }
+    assert!(packages.len() <= MAX_PACKAGES, "the daemon has {} packages", packages.len());
+}
 
 #[test]
 fn each_crate_uses_only_crates_that_it_may_use() {
@@ -88,6 +136,9 @@ fn each_crate_uses_only_crates_that_it_may_use() {
             continue;
         };
         let own = package["dependencies"].as_array().unwrap().iter();
+        if own.clone().any(|dependency| dependency["name"] == "clap") && !USE_CLAP.contains(&name) {
+            wrong.push(format!("{name} must not use clap; parse the text of a flag with FromStr"));
+        }
         let own = own.filter(|dependency| dependency["path"].is_string() && dependency["kind"] != "dev");
         for used in own.map(|dependency| dependency["name"].as_str().unwrap()).filter(|used| !allowed.contains(used)) {
             let manifest = package["manifest_path"].as_str().unwrap();

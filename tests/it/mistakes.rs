@@ -4,7 +4,7 @@
 
 mod table;
 
-use crate::support::daemon::Launch;
+use crate::support::daemon::{Launch, either};
 use table::{COMMAND_LINES, ENVIRONMENT, FILES};
 
 /// Words of YAML's grammar and of libraries. No message may contain them, because users need not know them.
@@ -30,7 +30,7 @@ const FOREIGN: [&str; 16] = [
 /// Exit code and message of the exporter with these arguments and variables.
 fn said(arguments: &[&str], variables: &[(&str, &str)]) -> (Option<i32>, String) {
     let launch = variables.iter().fold(Launch::new(), |launch, (name, value)| launch.variable(name, value));
-    let output = launch.run(arguments);
+    let output = if variables.is_empty() { either(arguments) } else { launch.run(arguments) };
     (output.status.code(), String::from_utf8(output.stderr).unwrap())
 }
 

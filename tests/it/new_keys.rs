@@ -8,7 +8,7 @@ use std::os::unix::net::UnixStream;
 
 use serde_json::{Value, json};
 
-use crate::support::daemon::{Daemon, run};
+use crate::support::daemon::{Daemon, doctor};
 use crate::support::{ensure, until};
 
 const RECORD: &str = r#"{"iter": 1, "numActiveRequests": 0, "kvCacheStats": {"maxNumBlocks": 9, "wishes": 1}}"#;
@@ -63,7 +63,7 @@ fn keys_that_are_new_are_named_for_every_source_of_lines() {
     until(|| {
         iter += 1;
         writeln!(publisher, r#"{{"iter": {iter}, "iterLatencyMS": 9, "numActiveRequests": 1}}"#).unwrap();
-        let report = run(&["doctor", &format!("http://{}", daemon.address)]);
+        let report = doctor(&["diagnose", &format!("http://{}", daemon.address)]);
         let text = String::from_utf8_lossy(&report.stdout);
         let is_named = text.contains("engine-newer") && text.contains("hoped_time, numDreams, wishes");
         ensure(is_named, || text.to_string())

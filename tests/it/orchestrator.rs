@@ -3,7 +3,7 @@
 
 use serde_json::json;
 
-use crate::support::daemon::{Daemon, run};
+use crate::support::daemon::{Daemon, doctor, run};
 use crate::support::orchestrator::{CountedSide, DisaggServer, cluster_info};
 use crate::support::page::Page;
 use crate::support::{ensure, until};
@@ -211,7 +211,7 @@ fn doctor_finds_a_side_without_workers_and_requests_that_fail_and_nothing_else()
     let daemon = start(&server);
     let url = format!("http://{}", daemon.address);
     let doctor = || {
-        let output = run(&["doctor", &url, "--no-sources", "--format", "json"]);
+        let output = doctor(&["diagnose", &url, "--no-sources", "--format", "json"]);
         let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
         let findings = report["findings"].as_array().unwrap().clone();
         findings.iter().map(|finding| finding["rule"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
@@ -276,7 +276,7 @@ fn top_has_a_line_for_each_side() {
     let server = DisaggServer::start();
     server.change(|counted| counted.cluster_info = cluster_info(2, 0));
     let daemon = start(&server);
-    let output = run(&["top", &format!("http://{}", daemon.address), "--once", "--interval", "300ms"]);
+    let output = doctor(&["top", &format!("http://{}", daemon.address), "--once", "--interval", "300ms"]);
     let text = String::from_utf8_lossy(&output.stdout);
     let words = |side: &str| -> Vec<&str> {
         let line = text.lines().find(|line| line.split_whitespace().nth(2) == Some(side));

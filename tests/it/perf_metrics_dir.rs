@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use crate::support::daemon::{Daemon, run};
+use crate::support::daemon::{Daemon, doctor, run};
 use crate::support::page::Page;
 use crate::support::{ensure, until};
 
@@ -41,7 +41,7 @@ fn a_request_of_a_deployment_counts_once_and_the_engine_is_busy_meanwhile() {
     assert!(notice().is_null(), "{}", notice());
     assert_eq!(page.find("nv_trt_llm_goodput_tokens_total", &[]), None, "nothing tells its length");
     until(|| {
-        let report = run(&["doctor", &format!("http://{}", daemon.address)]);
+        let report = doctor(&["diagnose", &format!("http://{}", daemon.address)]);
         let text = String::from_utf8_lossy(&report.stdout);
         ensure(text.contains("goodput-unknown"), || text.to_string())
     });

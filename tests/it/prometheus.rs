@@ -8,7 +8,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use crate::support;
-use crate::support::daemon::{Daemon, run};
+use crate::support::daemon::{Daemon, doctor};
 use crate::support::lookalike::{Lookalike, often_idle, steady};
 use crate::support::page::{Page, name_of};
 use crate::support::prometheus::{Prometheus, now, prometheus_2, prometheus_3};
@@ -236,12 +236,12 @@ fn doctor_asks_a_prometheus_which_replica_differs() {
     let prometheus = Prometheus::start(&prometheus_3(), &config);
     let wanted = format!("model llama: 2 of 3 replicas: none\n  {}: unavailable\n", daemons[0].address);
     until(|| {
-        let output = run(&["doctor", "--prometheus", &prometheus.url()]);
+        let output = doctor(&["diagnose", "--prometheus", &prometheus.url()]);
         std::thread::sleep(std::time::Duration::from_millis(500));
         let text = String::from_utf8(output.stdout).unwrap();
         ensure(text.contains(&wanted) && output.status.code() == Some(3), || text.clone())
     });
-    let output = run(&["doctor", "--prometheus", "http://127.0.0.1:1"]);
+    let output = doctor(&["diagnose", "--prometheus", "http://127.0.0.1:1"]);
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(
         text.starts_with("http://127.0.0.1:1: not read: cannot connect") && output.status.code() == Some(4),

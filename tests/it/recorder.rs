@@ -30,7 +30,7 @@ use trtllm_sources::trtllm_json::{self, StatisticsArray, parse_line, parse_perf_
 use trtllm_sources::{Batch, Presence, bench_report};
 
 use crate::support;
-use crate::support::daemon::{Daemon, Launch, run};
+use crate::support::daemon::{Daemon, Launch, doctor, run};
 use crate::support::lookalike::{Lookalike, often_idle, steady};
 use crate::support::page::{Page, name_of};
 use crate::support::{ensure, payload, until};
@@ -494,15 +494,15 @@ fn segments_of_another_format_are_named_at_the_start_and_by_each_command() {
     let words = ["left out: 1, from 1970-01-01T00:01:00", "They have format 3"];
     let commands = |directory| {
         [
-            vec!["doctor", "--recording", directory],
-            vec!["doctor", "--recording", directory, "--format", "json"],
+            vec!["diagnose", "--recording", directory],
+            vec!["diagnose", "--recording", directory, "--format", "json"],
             vec!["what-if", "--recording", directory, "--set", "max_batch_size=16"],
             vec!["compare", directory, "http://127.0.0.1:1"],
-            vec!["record", "export", directory],
+            vec!["export", directory],
         ]
     };
     for arguments in commands(old).into_iter().chain(commands(mixed)) {
-        let answer = run(&arguments);
+        let answer = doctor(&arguments);
         let message = String::from_utf8_lossy(&answer.stderr).into_owned();
         assert!(words.iter().all(|word| message.contains(word)), "{arguments:?}: {message}");
         assert!(arguments.contains(&mixed) || answer.status.code() == Some(2), "{arguments:?}: {answer:?}");
@@ -656,7 +656,7 @@ fn the_page_of_a_replay_equals_that_of_the_recording_exporter() {
     assert_totals(&totals(&from_directory), &all);
     let lines = lines(Path::new(directory));
     assert_lines(&lines, &page);
-    let export = |more: &[&str]| run(&[&["record", "export", directory], more].concat());
+    let export = |more: &[&str]| doctor(&[&["export", directory], more].concat());
     let exported = export(&[]);
     assert!(exported.status.success());
     assert_trace(&exported.stdout, &lines);

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use crate::support::daemon::{Daemon, run};
+use crate::support::daemon::{Daemon, doctor};
 use crate::support::page::Page;
 use crate::support::server::serve;
 use crate::support::{ensure, until};
@@ -459,7 +459,7 @@ fn an_engine_that_is_newer_than_the_exporter_is_noticed() {
     assert_eq!(engine["missingEndpoints"], json!(["/perf_metrics"]));
     daemon.until_logged(&["numDreams wishes", "update the exporter"]);
     until(|| {
-        let report = run(&["doctor", &format!("http://{}", daemon.address)]);
+        let report = doctor(&["diagnose", &format!("http://{}", daemon.address)]);
         let text = String::from_utf8_lossy(&report.stdout);
         std::thread::sleep(Duration::from_millis(300));
         ensure(text.contains("engine-newer") && text.contains("numDreams, wishes"), || text.to_string())

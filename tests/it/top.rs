@@ -8,12 +8,12 @@ use std::process::Command;
 use std::time::Duration;
 
 use trtllm_analysis::window::Distribution;
-use trtllm_exporter::tools::top::screen::Screen;
-use trtllm_exporter::tools::top::units::DisplayUnit;
+use trtllm_doctor::top::screen::Screen;
+use trtllm_doctor::top::units::DisplayUnit;
 use trtllm_fold::histogram::{FIRST_TOKEN_SECONDS, Histogram};
 
 use crate::support;
-use crate::support::daemon::{BINARY, Daemon, run};
+use crate::support::daemon::{Daemon, doctor, doctor_binary};
 use crate::support::lookalike::reserved_port;
 use crate::support::pki::{self, Pki};
 use crate::support::served::Served;
@@ -243,7 +243,8 @@ fn a_panic_with_the_screen() {
 fn a_suspended_top_gives_the_terminal_to_the_shell_and_returns() {
     let terminal = Terminal::shell((100, 30));
     terminal.until(&["ready>"]);
-    let line = format!("{BINARY} top http://127.0.0.1:1 --interval 100ms");
+    let binary = doctor_binary();
+    let line = format!("{binary} top http://127.0.0.1:1 --interval 100ms");
     terminal.press(&[&line, "Enter"]);
     terminal.until(&["No exporter answers."]);
     terminal.press(&["C-z"]);
@@ -270,7 +271,7 @@ fn names_with_escape_sequences_do_not_reach_the_terminal() {
     let terminal = Terminal::top((150, 30), "TERM=screen NO_COLOR=1", &[&[url.as_str()][..], &FAST].concat());
     let before = terminal.says("pane_title");
     let pane = terminal.until(&["?]0;owned??[2J?[31m?5mevil 1??", "?[?1049l?[8mhidden", "1 engine"]);
-    assert!(pane.starts_with(" trtllm-exporter top"), "the screen was not cleared:\n{pane}");
+    assert!(pane.starts_with(" trtllm-doctor top"), "the screen was not cleared:\n{pane}");
     assert_eq!((terminal.says("pane_title"), terminal.says("alternate_on")), (before, "1".to_owned()));
     // With NO_COLOR, only bold, underlined and reversed text is allowed.
     let coloured = terminal.coloured();
@@ -285,7 +286,7 @@ fn names_with_escape_sequences_do_not_reach_the_terminal() {
     terminal.press(&["q"]);
     terminal.is_restored(0);
 
-    let output = run(&["top", &url, "--interval", "100ms"]);
+    let output = doctor(&["top", &url, "--interval", "100ms"]);
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(text.contains("?]0;owned??[2J") && output.status.success(), "{text}");
     assert!(!text.contains(|character: char| character.is_control() && character != '\n'), "{text:?}");
@@ -296,7 +297,7 @@ fn a_pipe_gets_one_reading_as_text() {
     let daemon = Daemon::start(&["--source", &session(), "--model", "replayed"]);
     daemon.until_state(&["model=replayed"], "idle");
     let url = url(&daemon);
-    let output = run(&["top", &url, "--interval", "200ms"]);
+    let output = doctor(&["top", &url, "--interval", "200ms"]);
     let text = String::from_utf8(output.stdout).unwrap();
     assert_eq!((output.status.code(), output.stderr.as_slice()), (Some(0), &b""[..]), "{text}");
     let fraction = ["model=replayed", "kv_cache_block_type=fraction"];
@@ -306,10 +307,10 @@ fn a_pipe_gets_one_reading_as_text() {
     assert!(text.starts_with(&format!("{url}: engines: 1, GPUs: 0 (GPU metrics are switched off")), "{text}");
 
     let short = url.trim_start_matches("http://");
-    let text = String::from_utf8(run(&["top", short, "--interval", "100ms"]).stdout).unwrap();
+    let text = String::from_utf8(doctor(&["top", short, "--interval", "100ms"]).stdout).unwrap();
     assert!(text.starts_with(&format!("{short}: engines: 1")), "{text}");
 
-    let output = run(&["top", "http://127.0.0.1:1", &url, "--interval", "100ms", "--once"]);
+    let output = doctor(&["top", "http://127.0.0.1:1", &url, "--interval", "100ms", "--once"]);
     let text = String::from_utf8(output.stdout).unwrap();
     assert_eq!(output.status.code(), Some(4), "the code of doctor for the same");
     assert!(text.starts_with("http://127.0.0.1:1: not read: cannot connect: Connection refused"), "{text}");
@@ -319,7 +320,7 @@ fn a_pipe_gets_one_reading_as_text() {
         (&["--interval", "1ms"][..], "--interval 1ms: must be between 100ms and 3600s"),
         (&["ftp://x"], "URL ftp://x: use HOST:PORT, http://HOST:PORT"),
     ] {
-        let output = run(&[&["top"], arguments].concat());
+        let output = doctor(&[&["top"], arguments].concat());
         let text = String::from_utf8(output.stderr).unwrap();
         assert!(output.status.code() == Some(2) && text.contains(error), "{text}");
     }
@@ -331,7 +332,8 @@ fn a_password_and_a_certificate_authority_open_a_closed_exporter() {
     let daemon = pki.serve(&format!("{}{}", pki::TLS, pki::users()));
     let url = format!("https://{}", daemon.address);
     let (ca, user) = (pki.path("ca.pem"), pki.write("user", "ann:open sesame\n"));
-    let top = |arguments: &[&str]| run(&[&["top", "--once", "--interval", "100ms", url.as_str()], arguments].concat());
+    let top =
+        |arguments: &[&str]| doctor(&[&["top", "--once", "--interval", "100ms", url.as_str()], arguments].concat());
     let output = top(&["--ca-file", &ca, "--user-file", &user]);
     assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stdout));
     let output = top(&["--ca-file", &ca]);
@@ -345,7 +347,7 @@ fn a_bearer_token_is_sent_and_nothing_is_asked_for_that_drains() {
     let token = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(token.path(), "a-token").unwrap();
     let file = token.path().to_str().unwrap();
-    let output = run(&["top", &proxy.target(), "--interval", "100ms", "--bearer-token-file", file]);
+    let output = doctor(&["top", &proxy.target(), "--interval", "100ms", "--bearer-token-file", file]);
     assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stdout));
     let (asked, tokens) = (proxy.asked(), proxy.tokens());
     assert!(asked.len() >= 2 && tokens.iter().all(|token| token == "Bearer a-token"), "{asked:?} {tokens:?}");

@@ -6,7 +6,7 @@ use std::process::Command;
 use serde_json::Value;
 
 use crate::support;
-use crate::support::daemon::{Daemon, run};
+use crate::support::daemon::{Daemon, doctor};
 use crate::support::lookalike::{Lookalike, often_idle};
 use crate::support::standin::Standin;
 use crate::support::{ensure, until};
@@ -64,7 +64,7 @@ fn perfetto_reads_every_event_of_a_trace() {
     let trace = folder.path().join("trace.json");
     let export = || {
         let file = trace.to_str().unwrap();
-        let exported = run(&["record", "export", recording, "--format", "trace", "--output", file]);
+        let exported = doctor(&["export", recording, "--format", "trace", "--output", file]);
         assert!(exported.status.success(), "{}", String::from_utf8_lossy(&exported.stderr));
         std::fs::read_to_string(&trace).unwrap()
     };

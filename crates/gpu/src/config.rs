@@ -6,7 +6,7 @@ use std::time::Duration;
 use trtllm_records::gpu::PodName;
 
 /// `--gpu`: whether to read GPUs, and whether start-up needs one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum GpuMode {
     /// Never load NVML
     Off,
@@ -15,6 +15,11 @@ pub enum GpuMode {
     Auto,
     /// Exit at start-up if the library, the driver or every GPU is missing; later behave as auto
     Required,
+}
+
+impl GpuMode {
+    /// Each mode, with its name on the command line.
+    pub const ALL: [(&str, Self); 3] = [("off", Self::Off), ("auto", Self::Auto), ("required", Self::Required)];
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,41 +1,59 @@
 //! A reading of a GPU, with the values that verdicts and people need.
 
 use serde::{Deserialize, Serialize};
-use serde_with::skip_serializing_none;
 
 use trtllm_records::gpu::{GpuHealth, GpuIdentity, GpuReadings, GpuSnapshot, GpuState, LastXid, ThrottleTimes};
 
 /// Values are in base units. Absent values were not read.
-#[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct GpuReading {
     pub uuid: String,
     pub index: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// The name of the state on the metrics page.
     pub state: String,
     /// Whether it is known that the engine runs on this GPU.
     pub serves: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub utilization_ratio: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_used_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_total_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub power_watts: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub energy_joules: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub temperature_celsius: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub sm_clock_hertz: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub sm_clock_max_hertz: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub clocks_event_reasons: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub throttle_power_ns: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub throttle_thermal_ns: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub throttle_sw_thermal_ns: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub throttle_hw_thermal_ns: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub throttle_power_brake_ns: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub throttle_reliability_ns: Option<u64>,
     pub xids: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub last_xid: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub last_xid_us: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub ecc_errors_uncorrected: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub recovery_action: Option<u64>,
 }
 

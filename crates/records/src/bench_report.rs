@@ -2,7 +2,6 @@
 //! `None`. The field names are those of the first report format, because recordings contain them.
 
 use serde::{Deserialize, Serialize};
-use serde_with::skip_serializing_none;
 
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
 #[serde(default)]
@@ -17,7 +16,6 @@ pub struct BenchReport {
     pub speculation: BenchSpeculation,
 }
 
-#[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
 #[serde(default)]
 pub struct BenchMetadata {
@@ -38,7 +36,6 @@ pub struct BenchMetadata {
     pub decoding_mode: Option<String>,
 }
 
-#[skip_serializing_none]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize, Serialize)]
 #[serde(default)]
 pub struct BenchPerformance {
@@ -80,7 +77,6 @@ pub struct BenchLengths {
 }
 
 /// Percentiles, extremes and the mean of a measured quantity. The field states the unit.
-#[skip_serializing_none]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize, Serialize)]
 #[serde(default)]
 pub struct Percentiles {
@@ -93,7 +89,6 @@ pub struct Percentiles {
     pub avg: Option<f64>,
 }
 
-#[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
 #[serde(default)]
 pub struct BenchConfiguration {
@@ -110,7 +105,6 @@ pub struct BenchConfiguration {
     pub kv_memory_percentage: Option<f64>,
 }
 
-#[skip_serializing_none]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize, Serialize)]
 #[serde(default)]
 pub struct BenchRequests {
@@ -120,7 +114,6 @@ pub struct BenchRequests {
 }
 
 /// Energy of all GPUs during the benchmark.
-#[skip_serializing_none]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize, Serialize)]
 #[serde(default)]
 pub struct BenchEnergy {

@@ -2,13 +2,11 @@
 //! requests to the workers, and the number of its workers.
 
 use serde::{Deserialize, Serialize};
-use serde_with::skip_serializing_none;
 
 /// The kind of source that reads an orchestrator.
 pub const SOURCE: &str = "trtllm-disagg";
 
 /// One reading of an orchestrator.
-#[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct OrchestratorReading {
     pub counts: Vec<OrchestratorCount>,
@@ -17,6 +15,7 @@ pub struct OrchestratorReading {
     #[serde(default)]
     pub several_processes: bool,
     /// True if `/health` reports that the orchestrator is ready.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub ready: Option<bool>,
     /// Registered workers. Absent if the orchestrator does not report them.
     pub workers: WorkerCounts,
@@ -25,10 +24,11 @@ pub struct OrchestratorReading {
 }
 
 /// Number of workers of each kind. The orchestrator does not report encoders.
-#[skip_serializing_none]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkerCounts {
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub context: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub generation: Option<u64>,
 }
 

@@ -4,16 +4,15 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use serde_with::skip_serializing_none;
 
 use super::perf_metrics::FinishReason;
 
 /// One reading of `GET /prometheus/metrics`.
-#[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ServerMetrics {
     pub counts: Vec<ServerCount>,
     /// Requests in the last batch, summed over ranks. 0 if the server is idle.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub scheduled_batch_size: Option<u64>,
     pub config: Configuration,
     /// True if the server does not offer `/perf_metrics` (the times of each finished request), so only this page has

@@ -9,7 +9,6 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock, mpsc};
 use std::time::{Duration, Instant};
 
-use clap::ValueEnum;
 use parking_lot::Mutex;
 use tracing_appender::non_blocking::{ErrorCounter, NonBlocking, NonBlockingBuilder, WorkerGuard};
 use tracing_subscriber::filter::LevelFilter;
@@ -31,10 +30,15 @@ static DROPPED: OnceLock<ErrorCounter> = OnceLock::new();
 static REFUSED: AtomicU64 = AtomicU64::new(0);
 
 /// `--log.format`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogFormat {
     Logfmt,
     Json,
+}
+
+impl LogFormat {
+    /// Each format, with its name on the command line.
+    pub const ALL: [(&str, Self); 2] = [("logfmt", Self::Logfmt), ("json", Self::Json)];
 }
 
 /// Writes the last lines when it is dropped.

@@ -146,7 +146,7 @@ pub(super) fn handshake_error(target: &str, error: &io::Error) -> SourceError {
 /// The name of webpki's error for a server with the certificate of an authority.
 const AUTHORITY: &str = "CaUsedAsEndEntity";
 const TRUST: &str = "name a PEM file that contains this certificate or that of its authority: ca_file in --source, \
-                     --ca-file of doctor and top";
+                     --ca-file of trtllm-doctor";
 
 fn remedy(why: &CertificateError) -> &'static str {
     use CertificateError::{

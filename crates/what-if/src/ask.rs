@@ -118,7 +118,7 @@ pub(crate) fn is_known(engine: &MeasuredEngine) -> Result<(), String> {
         (engine.static_batching, "static batches are not simulated; use in-flight batching".to_owned()),
         (
             engine.slowdown.is_some_and(|slowdown| slowdown > SLOWED),
-            "the engine is slower than its own past at equal work; find the cause first (trtllm-exporter doctor)"
+            "the engine is slower than its own past at equal work; find the cause first (trtllm-doctor diagnose)"
                 .to_owned(),
         ),
         (
@@ -221,7 +221,7 @@ fn agrees(again: &RunResult, now_is_stable: bool, measured: &Forecast) -> Result
         if let Some(measured) = measured.filter(|measured| (simulated / measured.max(1e-9) - 1.0).abs() > MISS) {
             return Err(format!(
                 "the present, simulated, differs from what was measured ({name}: {simulated:.3}, not {measured:.3}), so \
-                 something that is not simulated decides; ask the doctor what limits the engine"
+                 something that is not simulated decides; ask trtllm-doctor what limits the engine"
             ));
         }
     }

@@ -6,7 +6,7 @@ use serde_json::Value;
 use trtllm_recording::Recording;
 
 use super::monitor::UUID_0;
-use crate::support::daemon::{Daemon, run};
+use crate::support::daemon::{Daemon, doctor};
 use crate::support::standin::Standin;
 use crate::support::{ensure, until};
 
@@ -39,9 +39,9 @@ fn recorded_gpus_are_in_the_lines_the_trace_and_the_report_of_the_recording() {
         Ok(())
     });
     assert!(daemon.terminate().success());
-    let trace = String::from_utf8(run(&["record", "export", directory]).stdout).unwrap();
+    let trace = String::from_utf8(doctor(&["export", directory]).stdout).unwrap();
     assert!(trace.contains("412.5") && trace.contains(UUID_0), "no track of the GPU");
-    let report = String::from_utf8(run(&["doctor", "--recording", directory]).stdout).unwrap();
+    let report = String::from_utf8(doctor(&["diagnose", "--recording", directory]).stdout).unwrap();
     let heading = report.lines().next().unwrap();
     assert!(heading.ends_with("engines: 1, GPUs: 2") && heading.matches("tensorrt_llm").count() == 1, "{report}");
 }

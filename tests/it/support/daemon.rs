@@ -5,8 +5,9 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::process::{Command, ExitStatus, Output, Stdio};
-use std::sync::mpsc;
+use std::sync::{OnceLock, mpsc};
 
+use super::built::built;
 use super::http::{self, Response};
 use super::page::Page;
 use super::process::Process;
@@ -26,6 +27,11 @@ impl Launch {
     /// Starts the binary itself.
     pub(crate) fn new() -> Self {
         Self::behind::<&str>(&[])
+    }
+
+    /// Starts `trtllm-doctor`.
+    pub(crate) fn doctor() -> Self {
+        Self::program(&[doctor_binary()])
     }
 
     /// Starts another program with the exporter's command as its last arguments. The program must replace itself with
@@ -115,6 +121,25 @@ impl Launch {
         });
         output.expect("its output")
     }
+}
+
+/// Runs `trtllm-doctor` until it exits by itself.
+pub(crate) fn doctor(arguments: &[&str]) -> Output {
+    Launch::doctor().run(arguments)
+}
+
+/// Runs the binary, or `trtllm-doctor` if this is the first argument.
+pub(crate) fn either(arguments: &[&str]) -> Output {
+    match arguments {
+        ["trtllm-doctor", arguments @ ..] => doctor(arguments),
+        _ => run(arguments),
+    }
+}
+
+/// The path of `trtllm-doctor`, which is built once.
+pub(crate) fn doctor_binary() -> &'static str {
+    static BUILT: OnceLock<String> = OnceLock::new();
+    BUILT.get_or_init(|| built("trtllm-doctor", "trtllm-doctor").display().to_string())
 }
 
 /// Runs the binary until it exits by itself.

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::support;
-use crate::support::daemon::BINARY;
+use crate::support::daemon::doctor_binary;
 
 pub(crate) struct Terminal {
     folder: tempfile::TempDir,
@@ -14,7 +14,7 @@ impl Terminal {
     /// Runs `top` with these arguments.
     pub(crate) fn top(size: (u16, u16), environment: &str, arguments: &[&str]) -> Self {
         let arguments: Vec<String> = arguments.iter().map(|argument| format!("'{argument}'")).collect();
-        Self::run(size, &format!("env {environment} {BINARY} top {}", arguments.join(" ")))
+        Self::run(size, &format!("env {environment} {} top {}", doctor_binary(), arguments.join(" ")))
     }
 
     /// Runs a command line, then prints its exit code and the settings of the terminal.
@@ -113,7 +113,7 @@ impl Terminal {
         for setting in ["icanon", "echo", "isig", "icrnl", "opost"] {
             assert!(words.contains(&setting), "{setting} is off:\n{pane}");
         }
-        assert!(!pane.contains("trtllm-exporter top"), "{pane}");
+        assert!(!pane.contains("trtllm-doctor top"), "{pane}");
         assert_eq!((self.says("alternate_on").as_str(), self.says("cursor_flag").as_str()), ("0", "1"));
     }
 

@@ -1,4 +1,4 @@
-//! Why an engine is in its state, in words: one sentence for the API, the page for people, `top` and `doctor`, and one without
+//! Why an engine is in its state, in words: one sentence for the API, the page for people, and `trtllm-doctor`, and one without
 //! addresses for `/readyz`, which everybody may read.
 
 use trtllm_engines::{Engine, SourceStatus, StartPhase};

@@ -2,7 +2,6 @@
 //! may take half an hour to load, and a call that hangs must not block anything else. A poll times out like that of any
 //! other source.
 
-pub mod hosting;
 pub mod records;
 
 use std::path::Path;
@@ -11,15 +10,14 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use tokio::sync::oneshot;
-use trtllm_bridge::{BridgeError, Executor, RequestStatsPerIteration};
+use trtllm_bridge::{BridgeError, Executor, ExecutorOptions, RequestStatsPerIteration, SyntheticLoad};
 use trtllm_records::Message;
 
 use trtllm_records::{EngineAbout, EngineSettings};
 use trtllm_service::small_file;
 
-use hosting::Hosting;
-
 use super::engine_settings::parse_engine_config;
+use super::hosting::Hosting;
 use super::{Batch, OpenError, Presence, SourceError};
 
 pub use trtllm_bridge::{exit_now, is_simulated};
@@ -158,7 +156,8 @@ fn at_once(engine: &str) -> String {
 }
 
 /// Opens the engine and starts its load, if any.
-fn construct(Hosting { engine, statistics, load }: &Hosting) -> Result<Executor, OpenError> {
+fn construct(hosting: &Hosting) -> Result<Executor, OpenError> {
+    let &Hosting { ref engine, iter_stats_max_iterations, request_stats_max_iterations, load } = hosting;
     let failed = |error| {
         let cause = match error {
             BridgeError::Open { cause, .. } => cause,
@@ -166,9 +165,16 @@ fn construct(Hosting { engine, statistics, load }: &Hosting) -> Result<Executor,
         };
         OpenError::Engine { engine: engine.clone(), cause }
     };
-    let mut executor = Executor::open(engine, statistics).map_err(failed)?;
+    let options = ExecutorOptions { iter_stats_max_iterations, request_stats_max_iterations };
+    let mut executor = Executor::open(engine, &options).map_err(failed)?;
     if let Some(load) = load {
-        match executor.start_load(load) {
+        let load = SyntheticLoad {
+            in_flight: load.in_flight,
+            prompt_tokens: load.prompt_tokens,
+            output_tokens: load.output_tokens,
+            requests: load.requests,
+        };
+        match executor.start_load(&load) {
             // This process is a worker of a larger engine: only the leader accepts requests.
             Err(BridgeError::NotLeader) => {
                 tracing::info!("this rank accepts no requests; the leader generates the load")

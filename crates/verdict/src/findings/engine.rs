@@ -30,7 +30,7 @@ finding_rules! {
         "The exporter rejects records or values of this engine, because they are not valid.",
         "In the last minute, a record could not be read or had an impossible key (its iteration, sequence number or rank), or an \
          impossible value was left out. Only the value is missing then, and the record counts.",
-        "Compare the publisher with docs/sources.md; for trtllm-serve, report the release with doctor --bundle.";
+        "Compare the publisher with docs/sources.md; for trtllm-serve, report the release with trtllm-doctor diagnose --bundle.";
     SAMPLED = "statistics-sampled", Engine, Info:
         "The engine reports only some of its iterations.",
         "nv_trt_llm_statistics_interval_iterations is above 1. Token counters are absent then, and histograms have one observation for each \

@@ -10,7 +10,7 @@ finding_rules! {
     TASK_RESTARTED = "exporter-task-restarted", Exporter, Warning:
         "A task of the exporter has failed and was restarted.",
         "trtllm_exporter_task_restarts_total is above 0: the exporter has met a bug, or the system had no more threads or memory.",
-        "The log has a line \"panic\" with the place. Please report it with doctor --bundle.";
+        "The log has a line \"panic\" with the place. Please report it with trtllm-doctor diagnose --bundle.";
     LOG_LINES_DROPPED = "log-lines-dropped", Exporter, Warning:
         "The exporter drops log lines. Metrics are not affected.",
         "trtllm_exporter_log_lines_dropped_total grew in the last minute: the program that reads the exporter's stderr is too slow or has \

@@ -24,7 +24,7 @@ pub enum Kind {
     Gpu,
     #[serde(rename = "exporter")]
     Exporter,
-    /// A server that an exporter reads. `trtllm-exporter doctor` also requests it directly.
+    /// A server that an exporter reads. `trtllm-doctor` also requests it directly.
     #[serde(rename = "source")]
     Source,
 }

@@ -1,0 +1,162 @@
+//! Checks what must differ between engines: names, servers, sockets and GPUs. Also checks whether each source can be opened, as far
+//! as this can be known without a server, a model or a GPU.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::net::IpAddr;
+
+use trtllm_intake::Playback;
+#[cfg(feature = "executor")]
+use trtllm_sources::executor;
+#[cfg(feature = "executor")]
+use trtllm_sources::hosting::Hosting;
+use trtllm_sources::perf_metrics_dir::LinesDir;
+use trtllm_sources::replay::Replay;
+use trtllm_sources::simulated::Simulated;
+#[cfg(feature = "executor")]
+use trtllm_sources::simulated::is_in_process;
+use trtllm_sources::{OpenError, socket};
+
+use super::entry::{Entry, Origin};
+use super::secrets::is_name;
+use super::{ConfigError, EngineConfig, SourceSpec, gpus};
+
+/// Checks each entry, and that no two share a name, a socket, a server or a GPU. `remedy` tells the user how to name engines.
+pub(super) fn check(entries: Vec<(Origin, Entry)>, remedy: &str) -> Result<Vec<EngineConfig>, ConfigError> {
+    let (mut names, mut sockets, mut servers, mut auto) = (Taken::new(), Taken::new(), Taken::new(), Taken::new());
+    let (mut engines, mut gpus) = (Vec::new(), gpus::Taken::new());
+    for (origin, entry) in entries {
+        let engine = entry.check(&origin)?;
+        let wrong = |why| origin.wrong(origin.line, why);
+        let shared = match &engine.source {
+            SourceSpec::Socket(path) => taken(&mut sockets, path.clone(), &origin).map(|other| {
+                format!("this ingest socket is used by another engine{other}; give each engine its own path")
+            }),
+            source @ (SourceSpec::TrtllmServe { access, .. } | SourceSpec::Orchestrator(access)) => {
+                let why = match source {
+                    SourceSpec::Orchestrator(_) => "an address is that of one server",
+                    _ => "two readers would take each other's records",
+                };
+                taken(&mut servers, server_key(&access.target), &origin)
+                    .map(|other| format!("this server is read by another engine{other}; {why}. Remove one of them"))
+            }
+            SourceSpec::Auto { .. } => {
+                taken(&mut auto, (), &origin).map(|other| format!("auto is given twice{other}; remove one of them"))
+            }
+            _ => None,
+        };
+        shared.map_or(Ok(()), Err).map_err(wrong)?;
+        let (model, version) = (&engine.name.model, &engine.name.version);
+        if !engine.names_its_engines
+            && let Some(other) = taken(&mut names, (model.clone(), version.clone()), &origin)
+        {
+            return Err(wrong(format!(
+                "duplicate engine with model {model:?} and version {version:?}{other}; \
+                 give each engine its own model or version ({remedy})"
+            )));
+        }
+        gpus::take(&engine.gpus, &engine.name, &mut gpus).map_err(wrong)?;
+        engines.push((origin, engine));
+    }
+    // Only then look at the files that the sources name, so that mistakes in the text of all entries come first.
+    let opened = engines.into_iter().map(|(origin, engine)| match can_be_opened(&engine.source) {
+        Ok(()) => Ok(engine),
+        Err(why) => Err(origin.wrong(origin.line, why)),
+    });
+    opened.collect()
+}
+
+/// For each value that only one entry may have, the line of the entry that has it.
+type Taken<T> = HashMap<T, u64>;
+
+/// Describes where another entry with this key is. If there is none, the key is now taken by the entry at `origin`.
+fn taken<T: Hash + Eq>(taken: &mut Taken<T>, key: T, origin: &Origin) -> Option<String> {
+    match taken.get(&key) {
+        Some(0) => Some(String::new()),
+        Some(line) => Some(format!(" (line {line})")),
+        None => {
+            taken.insert(key, origin.line);
+            None
+        }
+    }
+}
+
+/// A key that is equal for all spellings of the address of one server, such as `http://LOCALHOST:80/` and `https://[::1]:80`.
+#[must_use]
+pub fn server_key(target: &str) -> String {
+    let rest = target.split_once("://").map_or(target, |(_, rest)| rest);
+    let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+    let (host, port) = authority.rsplit_once(':').unwrap_or((authority, ""));
+    let host = host.trim_end_matches('.').to_lowercase();
+    let host = match host.trim_matches(['[', ']']).parse::<IpAddr>().map(|address| address.to_canonical()) {
+        // A client that connects to the unspecified address reaches its own host.
+        Ok(address) if address.is_loopback() || address.is_unspecified() => "localhost".to_owned(),
+        Ok(address) => address.to_string(),
+        Err(_) => host,
+    };
+    format!("{host}:{port}/{path}")
+}
+
+/// Finds errors that would make opening the source fail.
+fn can_be_opened(source: &SourceSpec) -> Result<(), String> {
+    let checked = match source {
+        #[cfg(feature = "executor")]
+        SourceSpec::Executor(hosting) => executor::check(hosting),
+        #[cfg(not(feature = "executor"))]
+        SourceSpec::Executor(_) => Ok(()),
+        #[cfg(feature = "executor")]
+        SourceSpec::Simulated(engine) if !is_in_process(engine) => executor::check(&Hosting::plain(engine.clone())),
+        SourceSpec::Simulated(engine) => Simulated::open(engine).map(drop),
+        SourceSpec::TrtllmServe { access, extras } => {
+            access.check().and_then(|()| extras.lines.as_ref().map_or(Ok(()), LinesDir::check))
+        }
+        SourceSpec::Orchestrator(access) => access.check(),
+        SourceSpec::PerfMetrics(dir) => dir.check(),
+        SourceSpec::Socket(path) => socket::check(path),
+        SourceSpec::Replay { path, engine, pace } if path.is_dir() => Playback::check(path, engine.as_deref(), *pace),
+        SourceSpec::Replay { path, pace, .. } => Replay::check(path, *pace),
+        SourceSpec::Auto { .. } => Ok(()),
+    };
+    checked.map_err(|error| match error {
+        // The message already begins with the place of the source, which names the engine.
+        OpenError::Engine { cause, .. } => without_value(&cause),
+        error => error.to_string(),
+    })
+}
+
+/// The error of the simulated engine about an unknown option, with the option's name alone: its value may be a secret.
+fn without_value(cause: &str) -> String {
+    let parts = cause.split_once("unknown option ").and_then(|(before, option)| {
+        let (pair, after) = option.rsplit_once("; use one of ")?;
+        Some((before, pair.split('=').next().filter(|name| is_name(name)).unwrap_or("without a name"), after))
+    });
+    match parts {
+        Some((before, name, after)) => format!("{before}unknown option {name}; use one of {after}"),
+        None => cause.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_spelling_of_a_server_is_the_same_server() {
+        for other in [
+            "http://LOCALHOST:8000",
+            "https://127.0.0.1:8000",
+            "http://[::1]:8000",
+            "http://127.9.9.9:8000",
+            "http://[::ffff:127.0.0.1]:8000",
+            "http://0.0.0.0:8000",
+            "http://localhost.:8000",
+        ] {
+            assert_eq!(server_key(other), server_key("http://localhost:8000"), "{other}");
+        }
+        assert_eq!(server_key("http://[2001:DB8:0::1]:1"), server_key("http://[2001:db8::1]:1"));
+        for other in ["http://localhost:8001", "http://localhost:8000/a", "http://llama-0:8000", "http://10.0.0.1:8000"]
+        {
+            assert_ne!(server_key(other), server_key("http://localhost:8000"), "{other}");
+        }
+    }
+}

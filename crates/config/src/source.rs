@@ -1,0 +1,236 @@
+//! `--source`: the kind of source, its address and its options.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use super::entry::unrendered;
+use super::forms::remedy;
+use super::options::SourceOptions;
+use trtllm_records::orchestrator::SOURCE as ORCHESTRATOR;
+use trtllm_sources::discovery::USUAL_PORT;
+use trtllm_sources::hosting::Hosting;
+use trtllm_sources::perf_metrics_dir::LinesDir;
+use trtllm_sources::replay::Pace;
+use trtllm_sources::server::{Access, check_host, check_no_zone, port_of};
+use trtllm_sources::trtllm_serve::Extras;
+
+/// A parsed `--source`.
+#[derive(Debug, Clone, PartialEq)]
+pub enum SourceSpec {
+    /// `sim:…`. The simulated SDK accepts this text in place of an engine directory.
+    Simulated(String),
+    /// An engine that runs in this process. The daemon refuses it if it is built without the feature `executor`.
+    Executor(Box<Hosting>),
+    TrtllmServe {
+        access: Access,
+        extras: Extras,
+    },
+    /// The orchestrator of disaggregated serving.
+    Orchestrator(Access),
+    Socket(PathBuf),
+    /// The JSON lines of finished requests, without a server.
+    PerfMetrics(LinesDir),
+    /// Every trtllm-serve of this host or pod: on these ports, or on a port in the command line of a running process.
+    Auto {
+        ports: Vec<u16>,
+    },
+    Replay {
+        path: PathBuf,
+        /// Chooses one engine of a recording with several.
+        engine: Option<String>,
+        pace: Pace,
+    },
+}
+
+const USER_INFO: &str = "a user and password in the URL are not supported; remove them";
+
+impl SourceSpec {
+    /// The kind of source, as the label `source` shows it.
+    #[must_use]
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Self::Simulated(_) => "sim",
+            Self::Executor(_) => "executor",
+            Self::TrtllmServe { .. } | Self::Auto { .. } => "trtllm-serve",
+            Self::Orchestrator(_) => ORCHESTRATOR,
+            Self::PerfMetrics(_) => "perf-metrics",
+            Self::Socket(_) => "socket",
+            Self::Replay { .. } => "replay",
+        }
+    }
+}
+
+impl FromStr for SourceSpec {
+    type Err = String;
+
+    /// The error is the first mistake, with its remedy.
+    fn from_str(url: &str) -> Result<Self, String> {
+        let url = if url == "auto" { "auto:" } else { url };
+        if let Some(why) = unrendered(url) {
+            return Err(format!("this {why}"));
+        }
+        let (scheme, rest) = url.split_once(':').ok_or_else(|| format!("no scheme; {}", remedy()))?;
+        let (body, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let mut options = SourceOptions::parse(query)?;
+        let spec = match scheme {
+            // The simulated SDK checks its options itself.
+            "sim" if body.is_empty() => {
+                options.take_all();
+                Self::Simulated(url.to_owned())
+            }
+            "sim" => return Err(format!("unexpected {body:?} after sim:; use sim: or sim:?key=value&…")),
+            "trtllm-disagg" => Self::Orchestrator(access(scheme, rest, &mut options)?),
+            "trtllm-serve" => Self::TrtllmServe {
+                access: access(scheme, rest, &mut options)?,
+                extras: Extras {
+                    perf_metrics: options.boolean("perf_metrics")?.unwrap_or(true),
+                    lines: lines(&mut options)?,
+                    prometheus_metrics: options.boolean("prometheus_metrics")?.unwrap_or(true),
+                },
+            },
+            "auto" if body.is_empty() => Self::Auto { ports: options.ports()?.unwrap_or_else(|| vec![USUAL_PORT]) },
+            "auto" => return Err(format!("unexpected {body:?} after auto:; use auto or auto:?ports=8000,8001")),
+            "socket" | "replay" | "perf-metrics" if body.is_empty() => {
+                return Err(format!("{scheme}: has no path; use {scheme}:PATH"));
+            }
+            "perf-metrics" => Self::PerfMetrics(LinesDir {
+                path: PathBuf::from(body),
+                from_start: options.boolean("from_start")?.unwrap_or(false),
+            }),
+            "socket" => Self::Socket(PathBuf::from(body)),
+            "replay" => {
+                let pace = match (options.above_zero("rate")?, options.speed()?) {
+                    (Some(_), Some(_)) => {
+                        return Err("rate and speed cannot be combined; remove one of them".to_owned());
+                    }
+                    (Some(rate), None) => Pace::Rate(rate),
+                    (None, speed) => Pace::Recorded(speed.unwrap_or(1.0)),
+                };
+                Self::Replay { path: PathBuf::from(body), engine: options.take("engine"), pace }
+            }
+            "executor" => Self::Executor(Box::new(super::hosted::hosting(body, &mut options)?)),
+            "triton" => return Err(format!("a Triton server's page is not a source; {}", remedy())),
+            "http" | "https" => {
+                return Err(format!(
+                    "unknown scheme; write trtllm-serve: before the URL of an engine, or {}",
+                    remedy()
+                ));
+            }
+            _ => return Err(format!("unknown scheme; {}", remedy())),
+        };
+        options.finish()?;
+        Ok(spec)
+    }
+}
+
+/// Reads the options `perf_metrics_dir` and `perf_metrics_from_start`.
+fn lines(options: &mut SourceOptions) -> Result<Option<LinesDir>, String> {
+    let path = options.path("perf_metrics_dir")?;
+    let from_start = options.boolean("perf_metrics_from_start")?;
+    if path.is_none() && from_start.is_some() {
+        return Err("perf_metrics_from_start needs perf_metrics_dir; add it or remove the option".to_owned());
+    }
+    Ok(path.map(|path| LinesDir { path, from_start: from_start.unwrap_or(false) }))
+}
+
+/// The server at the URL with which `rest` begins, with the options for access to it.
+fn access(scheme: &str, rest: &str, options: &mut SourceOptions) -> Result<Access, String> {
+    let url = rest.split('?').next().unwrap_or_default();
+    // Other errors quote parts of the URL. A quoted part could come from a password, which may contain any character.
+    let target = http_target(scheme, url).map_err(|why| if rest.contains('@') { USER_INFO.to_owned() } else { why })?;
+    let ca_file = options.path("ca_file")?;
+    if ca_file.is_some() && target.starts_with("http:") {
+        return Err("ca_file is for https; remove it or use https".to_owned());
+    }
+    Ok(Access { target, ca_file, bearer_token_file: options.path("bearer_token_file")? })
+}
+
+fn http_target(scheme: &str, url: &str) -> Result<String, String> {
+    check_no_zone(url)?;
+    let form = format!("{scheme}:http://HOST:PORT or https");
+    let uri: http::Uri = url.parse().map_err(|_| format!("{url:?} is not a URL; write {form}"))?;
+    let (scheme, default_port) = match uri.scheme_str() {
+        Some("http") => ("http", 80),
+        Some("https") => ("https", 443),
+        _ => return Err(format!("expected {form}, not {url:?}; correct the URL")),
+    };
+    let authority = uri.authority().ok_or_else(|| format!("the host is missing; write {form}"))?;
+    if authority.as_str().contains('@') {
+        return Err(USER_INFO.to_owned());
+    }
+    if authority.host().is_empty() {
+        return Err(format!("the host is missing; write {form}"));
+    }
+    check_host(authority.host())?;
+    // A path that ends like this is not the address of a server but of its API. The exporter adds the path of the API itself.
+    let last = uri.path().trim_end_matches('/').rsplit('/').next().unwrap_or_default();
+    if ["v1", "metrics", "perf_metrics", "kv_cache_events", "health", "version", "completions", "cluster_info"]
+        .contains(&last)
+    {
+        return Err(format!("the URL ends in /{last}; give only the address of the server, as in {form}"));
+    }
+    let port = port_of(authority)?.unwrap_or(default_port);
+    Ok(format!("{scheme}://{}:{port}{}", authority.host(), uri.path().trim_end_matches('/')))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_scheme_of_every_form_is_known() {
+        for form in crate::FORMS {
+            let why = form.parse::<SourceSpec>().err().unwrap_or_default();
+            assert!(!why.contains("scheme"), "{form}: {why}");
+        }
+    }
+
+    #[test]
+    fn every_kind_of_source_is_parsed() {
+        let read = |url: &str| url.parse::<SourceSpec>().unwrap();
+        assert_eq!(read("sim:?rate=20"), SourceSpec::Simulated("sim:?rate=20".to_owned()));
+        let serve = |target: &str, perf_metrics, prometheus_metrics| SourceSpec::TrtllmServe {
+            access: Access { target: target.to_owned(), ca_file: None, bearer_token_file: None },
+            extras: Extras { perf_metrics, lines: None, prometheus_metrics },
+        };
+        assert_eq!(read("trtllm-serve:http://[::1]:8000/"), serve("http://[::1]:8000", true, true));
+        assert_eq!(
+            read("trtllm-serve:http://gpu7/a/b?perf_metrics=false&prometheus_metrics=false"),
+            serve("http://gpu7:80/a/b", false, false)
+        );
+        let SourceSpec::TrtllmServe { access, .. } = read("trtllm-serve:https://h?ca_file=/a&bearer_token_file=/b")
+        else {
+            panic!("another kind");
+        };
+        let file = |path: &str| Some(PathBuf::from(path));
+        let expected =
+            Access { target: "https://h:443".to_owned(), ca_file: file("/a"), bearer_token_file: file("/b") };
+        assert_eq!(access, expected);
+        for port in ["99999", "65536", "0", "", "+80", "-1"] {
+            let error = format!("trtllm-serve:http://127.0.0.1:{port}").parse::<SourceSpec>().unwrap_err();
+            assert!(error.contains(&format!("{port:?}")), "{error}");
+        }
+        let error = "trtllm-serve:http://[fe80::1%eth0]:8000".parse::<SourceSpec>().unwrap_err();
+        assert!(error.contains("the zone %eth0") && error.contains("without a zone"), "{error}");
+        let SourceSpec::Orchestrator(access) = read("trtllm-disagg:https://h:8000/?ca_file=/a") else {
+            panic!("another kind");
+        };
+        let expected = Access { target: "https://h:8000".to_owned(), ca_file: file("/a"), bearer_token_file: None };
+        assert_eq!(access, expected);
+        assert_eq!(read("auto"), SourceSpec::Auto { ports: vec![8000] });
+        assert_eq!(read("auto:?ports=8000,9000"), SourceSpec::Auto { ports: vec![8000, 9000] });
+        assert_eq!(read("socket:/run/x.sock"), SourceSpec::Socket("/run/x.sock".into()));
+        assert_eq!(
+            read("replay:a.json"),
+            SourceSpec::Replay { path: "a.json".into(), engine: None, pace: Pace::Recorded(1.0) }
+        );
+        assert_eq!(
+            read("replay:a?rate=10"),
+            SourceSpec::Replay { path: "a".into(), engine: None, pace: Pace::Rate(10.0) }
+        );
+        assert_eq!(
+            read("replay:a?speed=max"),
+            SourceSpec::Replay { path: "a".into(), engine: None, pace: Pace::Recorded(f64::INFINITY) }
+        );
+    }
+}

@@ -1,0 +1,203 @@
+//! Finds replicas of a model that differ from the other replicas. It reads the engines of several exporters, or of all
+//! exporters that a Prometheus scrapes.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::cli::{ClientOptions, DiagnoseArgs, ReportFormat};
+use crate::exporters::client::{Failure, Target, targets};
+use trtllm_config::ConfigError;
+use trtllm_service::printable::one_line;
+
+use super::read::Exporter;
+
+/// Exit codes: replicas differ, or the Prometheus cannot be read.
+const DIFFERENT: u8 = 3;
+const UNREADABLE: u8 = 4;
+const QUERY: &str = "nv_trt_llm_limited_by == 1";
+const MAX_REPLICAS: usize = 10_000;
+
+/// One engine, where it runs, and the name of the cause that limits it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Replica {
+    pub model: String,
+    pub place: String,
+    pub cause: String,
+}
+
+/// All replicas of one model.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Replicas {
+    pub model: String,
+    pub replicas: usize,
+    /// The cause that limits more than half of the replicas, if there is one.
+    pub usual: Option<String>,
+    /// The replicas with another cause.
+    pub different: Vec<Replica>,
+}
+
+/// The models with several replicas, by name.
+#[must_use]
+pub fn groups(replicas: Vec<Replica>) -> Vec<Replicas> {
+    let mut models: BTreeMap<String, Vec<Replica>> = BTreeMap::new();
+    for replica in replicas {
+        models.entry(replica.model.clone()).or_default().push(replica);
+    }
+    models
+        .into_iter()
+        .filter(|(_, replicas)| replicas.len() > 1)
+        .map(|(model, replicas)| group(model, replicas))
+        .collect()
+}
+
+fn group(model: String, replicas: Vec<Replica>) -> Replicas {
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    for replica in &replicas {
+        *counts.entry(&replica.cause).or_default() += 1;
+    }
+    let most = counts.into_iter().max_by_key(|(_, count)| *count);
+    let usual = most.filter(|(_, count)| 2 * count > replicas.len()).map(|(cause, _)| cause.to_owned());
+    let all = replicas.len();
+    let different = replicas.into_iter().filter(|replica| usual.as_ref() != Some(&replica.cause)).collect();
+    Replicas { model, replicas: all, usual, different }
+}
+
+/// The models with several replicas on the exporters that were read.
+pub(super) fn of_exporters(exporters: &[Exporter]) -> Vec<Replicas> {
+    let replicas = exporters.iter().flat_map(|exporter| {
+        exporter.engines.iter().filter_map(|engine| {
+            let cause = engine.verdict.as_ref()?.cause.name().to_owned();
+            Some(Replica { model: engine.model.clone(), place: exporter.url.clone(), cause })
+        })
+    });
+    groups(replicas.collect())
+}
+
+/// The groups as text for people: one line for each model, and one for each replica that differs.
+#[must_use]
+pub fn text(groups: &[Replicas]) -> String {
+    let mut out = String::new();
+    for Replicas { model, replicas, usual, different } in groups {
+        let says = match (usual, different.len()) {
+            (Some(cause), 0) => format!("all {replicas} replicas: {cause}"),
+            (Some(cause), odd) => format!("{} of {replicas} replicas: {cause}", replicas - odd),
+            (None, _) => format!("{replicas} replicas without a common cause"),
+        };
+        let _ = writeln!(out, "model {model}: {says}");
+        for Replica { place, cause, .. } in different {
+            let _ = writeln!(out, "  {place}: {cause}");
+        }
+    }
+    out
+}
+
+/// The groups as JSON.
+#[must_use]
+pub fn json(groups: &[Replicas]) -> Value {
+    let group = |Replicas { model, replicas, usual, different }: &Replicas| {
+        let different = different.iter().map(|replica| json!({"place": replica.place, "cause": replica.cause}));
+        json!({"model": model, "replicas": replicas, "usual": usual, "different": different.collect::<Value>()})
+    };
+    groups.iter().map(group).collect()
+}
+
+/// Asks a Prometheus, prints the groups, and returns the exit code.
+pub(super) async fn of_prometheus(url: &str, arguments: &DiagnoseArgs) -> Result<u8, ConfigError> {
+    let connection = ClientOptions { urls: vec![url.to_owned()], ..arguments.connection.clone() };
+    let Some(target) = targets(&connection).await?.pop() else { return Ok(UNREADABLE) };
+    let replicas = match ask(&target).await {
+        Ok(replicas) => replicas,
+        Err(failure) => {
+            trtllm_config::command_line::print(&format!("{url}: not read: {}\n", one_line(&failure.to_string())));
+            return Ok(UNREADABLE);
+        }
+    };
+    let known = replicas.len();
+    let single: Vec<Replica> = alone(&replicas);
+    let groups = groups(replicas);
+    match arguments.format {
+        ReportFormat::Text => {
+            let mut out = format!("{url}: engines with a verdict: {known}\n\n{}", text(&groups));
+            for Replica { model, place, cause } in &single {
+                let _ = writeln!(out, "model {model}: one replica: {place}: {cause}");
+            }
+            trtllm_config::command_line::print(&out);
+        }
+        ReportFormat::Json => {
+            let single = single.iter().map(|one| json!({"model": one.model, "place": one.place, "cause": one.cause}));
+            let report = json!({"version": env!("CARGO_PKG_VERSION"), "prometheus": url, "engines": known, "fleet": json(&groups),
+                "single": single.collect::<Value>()});
+            trtllm_config::command_line::print_json(&format!("{report:#}\n"));
+        }
+    }
+    Ok(if groups.iter().any(|group| !group.different.is_empty()) { DIFFERENT } else { 0 })
+}
+
+/// The replicas of models that have only one.
+fn alone(replicas: &[Replica]) -> Vec<Replica> {
+    let is_alone = |replica: &&Replica| replicas.iter().filter(|other| other.model == replica.model).count() == 1;
+    replicas.iter().filter(is_alone).cloned().collect()
+}
+
+async fn ask(target: &Target) -> Result<Vec<Replica>, Failure> {
+    #[derive(Deserialize)]
+    struct Answer {
+        data: Data,
+    }
+    #[derive(Deserialize)]
+    struct Data {
+        result: Vec<Series>,
+    }
+    #[derive(Deserialize)]
+    struct Series {
+        metric: BTreeMap<String, String>,
+    }
+    // The URL of a Prometheus may have a path.
+    let prefix = if target.page == "/metrics" { "" } else { &target.page };
+    let query = form_urlencoded::Serializer::new(String::new()).append_pair("query", QUERY).finish();
+    let body = target.client().get(&format!("{prefix}/api/v1/query?{query}")).await?;
+    let answer: Answer = serde_json::from_slice(&body)
+        .map_err(|error| Failure::Unanswered(format!("/api/v1/query is not that of a Prometheus: {error}")))?;
+    let replica = |Series { metric }: Series| {
+        let label = |name: &str| metric.get(name).map(|value| one_line(value)).unwrap_or_default();
+        // These labels describe the exporter, so all engines of one exporter have the same place.
+        let places = ["namespace", "pod", "node", "instance"].map(label);
+        let place = places.iter().filter(|value| !value.is_empty()).map(String::as_str).collect::<Vec<_>>().join(" ");
+        Replica { model: label("model"), place, cause: label("cause") }
+    };
+    Ok(answer.data.result.into_iter().take(MAX_REPLICAS).map(replica).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn replicas(model: &str, causes: &[&str]) -> Vec<Replica> {
+        let replica = |(at, cause): (usize, &&str)| Replica {
+            model: model.to_owned(),
+            place: format!("node{at}"),
+            cause: (*cause).to_owned(),
+        };
+        causes.iter().enumerate().map(replica).collect()
+    }
+
+    #[test]
+    fn a_replica_that_differs_from_most_is_named() {
+        let all = [
+            replicas("alike", &["none", "none"]),
+            replicas("alone", &["clocks"]),
+            replicas("mixed", &["none", "load"]),
+            replicas("odd", &["none", "clocks", "none"]),
+        ];
+        let groups = groups(all.concat());
+        let expected = "model alike: all 2 replicas: none\n\
+                        model mixed: 2 replicas without a common cause\n  node0: none\n  node1: load\n\
+                        model odd: 2 of 3 replicas: none\n  node1: clocks\n";
+        assert_eq!(text(&groups), expected);
+        assert_eq!(json(&groups)[2]["different"], json!([{"place": "node1", "cause": "clocks"}]));
+        assert_eq!(alone(&all.concat()), replicas("alone", &["clocks"]));
+    }
+}

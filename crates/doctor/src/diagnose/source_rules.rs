@@ -1,0 +1,158 @@
+//! The rules about the answers of a source: which of its options are off.
+
+use trtllm_service::printable::one_line;
+use trtllm_sources::prometheus_text::ParsedSample;
+use trtllm_verdict::finding_rules;
+use trtllm_verdict::findings::{Finding, Rule};
+use trtllm_verdict::verdict::Unit;
+
+finding_rules! {
+    EXPORTER_UNREADABLE = "exporter-unreadable", Exporter, Critical:
+        "The exporter cannot be read",
+        "The API does not answer, answers with another status than 200, or is that of another version.",
+        "Check the URL. Check the process: systemctl status trtllm-exporter, or kubectl logs POD -c trtllm-exporter. With status 401, use \
+         --user-file or --bearer-token-file; with an unknown certificate, --ca-file.";
+    UNANSWERED = "source-unanswered", Source, Warning:
+        "The server does not answer.",
+        "The connection fails, or /version is not answered within 5 s or only in part. Not while an engine of an exporter is starting. \
+         A server that loads its model does not listen yet. One that accepts connections and does not answer hangs.",
+        "Check that the server runs (its log, its exit code), that --source names its address, http or https as the server does, and \
+         that no firewall is between.";
+    NOT_ASKED = "source-not-asked", Source, Warning:
+        "The server was not asked, because a certificate or token for it cannot be read.",
+        "The file in ca_file or bearer_token_file of the source cannot be read, or has no certificate or token; or the system has no \
+         certificates for https. The exporter reads the same files, maybe as another user.",
+        "Correct ca_file or bearer_token_file in --source, or run trtllm-doctor as the exporter's user.";
+    REFUSED = "source-refused", Source, Warning:
+        "The server refuses the token, or wants one.",
+        "The server answers with status 401 or 403. The exporter gets the same answer.",
+        "bearer_token_file in --source.";
+    OTHER = "source-other", Source, Warning:
+        "The address in --source is not that of a trtllm-serve.",
+        "/version does not answer with a version of TensorRT-LLM. Other servers have other statistics.",
+        "--source trtllm-serve:http://HOST:PORT with the port of trtllm-serve (8000 by default).";
+    STATUS = "source-status", Source, Warning:
+        "The server, or a proxy before it, answers with an error that says nothing about the engine.",
+        "/version answers with a status below 500 that is not 404, 405 or 410, such as 408 or 429. The exporter may get the same answer.",
+        "Look at the log of the server and of the proxy before it. With status 429, raise its limit of requests.";
+    UNHEALTHY = "source-unhealthy", Source, Critical:
+        "The server says that its engine has failed.",
+        "/health answers with a status of 500 or more. After a fatal error of the engine, trtllm-serve shuts itself down.",
+        "Read the server's log, and restart it.";
+    STATISTICS_OFF = "iteration-statistics-off", Source, Warning:
+        "The server finishes requests and records no iterations.",
+        "/prometheus/metrics has finished requests and no family of the iterations, in a release that has these. The PyTorch engine \
+         records nothing unless this option is on.",
+        "enable_iter_perf_stats: true";
+    PERF_METRICS_OFF = "perf-metrics-off", Source, Info:
+        "The server reports no finish reasons, no tokens and no latencies of requests.",
+        "/prometheus/metrics is missing in release 1.1 or newer. The server's own page has the times and tokens of its requests, and \
+         why they ended.",
+        "return_perf_metrics: true. For the latencies of single requests also perf_metrics_output_dir, or in releases up to 1.2 \
+         perf_metrics_max_requests above 0.";
+    REUSE_OFF = "block-reuse-off", Source, Info:
+        "The server computes every prompt completely: it reuses no blocks of the KV cache.",
+        "trtllm_kv_cache_config_info on /prometheus/metrics says enable_block_reuse=\"False\". Enable automatic prefix caching.",
+        "kv_cache_config.enable_block_reuse: true";
+    SOCKET_MISSING = "socket-missing", Source, Warning:
+        "The ingest socket does not exist, so no publisher can connect.",
+        "The path of a socket: source does not exist. The exporter creates the socket when it starts.",
+        "Start the exporter with this --source, or correct the path. In a pod, mount the folder into both containers.";
+}
+
+/// The answers of one source.
+#[derive(Debug, Clone, Default)]
+pub struct SourceAnswer {
+    /// The source as in `--source`, without options.
+    pub target: String,
+    /// The label `model` of its engine, if it is known.
+    pub model: Option<String>,
+    /// True if one of the exporters has an engine that is starting. Then this source may still load its model.
+    pub starting: bool,
+    /// Whether a request succeeded, or whether the socket exists.
+    pub reached: Reached,
+    pub version: Option<String>,
+    /// The status of `/version`, if it is an error that does not mean that the path is missing.
+    pub version_status: Option<u16>,
+    /// The status of `/health`.
+    pub health: Option<u16>,
+    /// The text of `/prometheus/metrics`, or the status of the answer. Reading this page removes no statistics.
+    pub page: Option<Result<String, u16>>,
+}
+
+/// How a source answered.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Reached {
+    #[default]
+    Yes,
+    /// No connection, no answer in time, or a broken answer. The text says why.
+    No(String),
+    /// It was not asked, because a file in its options cannot be used. The text says why.
+    NotAsked(String),
+    /// A token is missing or wrong. The number is the HTTP status.
+    Refused(u16),
+    /// It is not trtllm-serve.
+    Other,
+    /// The ingest socket does not exist.
+    NoSocket,
+}
+
+/// All findings about a source.
+pub(super) fn judge(source: &SourceAnswer) -> Vec<Finding> {
+    let model = source.model.as_ref().map(|model| format!(" ({model})")).unwrap_or_default();
+    let about = |rule: &Rule| rule.about(one_line(&format!("{}{model}", source.target)));
+    let mut found = Vec::new();
+    found.extend(match &source.reached {
+        Reached::No(why) if !source.starting => Some(about(&UNANSWERED).detail(&one_line(why))),
+        Reached::NotAsked(why) => Some(about(&NOT_ASKED).detail(&one_line(why))),
+        Reached::Refused(status) => Some(about(&REFUSED).with("status", f64::from(*status), Unit::Count, None)),
+        Reached::Other => Some(about(&OTHER)),
+        Reached::NoSocket => Some(about(&SOCKET_MISSING)),
+        Reached::Yes | Reached::No(_) => None,
+    });
+    if let Some(status) = source.version_status.filter(|status| *status < 500) {
+        found.push(about(&STATUS).with("status of /version", f64::from(status), Unit::Count, None));
+    }
+    if let Some(status) = source.health.filter(|status| *status >= 500) {
+        found.push(about(&UNHEALTHY).with("status of /health", f64::from(status), Unit::Count, None));
+    }
+    match &source.page {
+        Some(Ok(page)) => {
+            if let Some(finished) = finishes_without_iterations(page) {
+                found.push(about(&STATISTICS_OFF).with("requests finished", finished, Unit::Count, None));
+            }
+            let is_off = |sample: &ParsedSample<'_>| label(sample, "enable_block_reuse").eq_ignore_ascii_case("false");
+            if samples(page, "trtllm_kv_cache_config_info").any(|sample| is_off(&sample)) {
+                found.push(about(&REUSE_OFF));
+            }
+        }
+        Some(Err(404)) if source.version.as_deref().and_then(release).is_some_and(|release| release >= (1, 1)) => {
+            found.push(about(&PERF_METRICS_OFF));
+        }
+        _ => {}
+    }
+    found
+}
+
+fn samples<'a>(page: &'a str, name: &'a str) -> impl Iterator<Item = ParsedSample<'a>> {
+    let lines = page.lines().filter(move |line| line.starts_with(name));
+    lines.filter_map(|line| ParsedSample::parse(line.trim_ascii())).filter(move |sample| sample.name == name)
+}
+
+fn label<'a>(sample: &'a ParsedSample<'_>, name: &str) -> &'a str {
+    sample.labels.iter().find(|(label, _)| *label == name).map_or("", |(_, value)| value)
+}
+
+/// The number of finished requests, if the server's page has finished requests but no iterations.
+fn finishes_without_iterations(page: &str) -> Option<f64> {
+    let finished: f64 = samples(page, "trtllm_request_success_total").map(|sample| sample.value).sum();
+    // Releases that have this family also have the families of iterations, after the first iteration.
+    let knows = samples(page, "trtllm_model_config_info").next().is_some();
+    let has = samples(page, "trtllm_max_num_active_requests").next().is_some();
+    (finished >= 1.0 && knows && !has).then_some(finished)
+}
+
+fn release(version: &str) -> Option<(u32, u32)> {
+    let mut numbers = version.split('.').map(|part| part.parse::<u32>().ok());
+    Some((numbers.next()??, numbers.next()??))
+}

@@ -1,0 +1,157 @@
+//! Reads the JSON API of an exporter into the types with which the exporter writes it. Makes texts for a terminal printable.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use trtllm_http::views::API_VERSION;
+use trtllm_http::views::engine::Engine;
+use trtllm_http::views::history::Slot;
+use trtllm_http::views::numbers::Gpu;
+use trtllm_service::printable::one_line;
+use trtllm_verdict::findings::Finding;
+use trtllm_what_if::MeasuredEngine;
+
+use super::client::{Client, Failure, Target};
+use trtllm_config::ConfigError;
+
+/// Limits for the lists in the answers of an exporter. They are generous: a host has at most 16 GPUs.
+const MAX_ENGINES: usize = 256;
+const MAX_GPUS: usize = 256;
+const MAX_FINDINGS: usize = 4096;
+
+/// The GPUs of an exporter.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub(crate) struct Gpus {
+    pub(crate) gpus: Vec<Gpu>,
+    /// Why there is no GPU.
+    pub(crate) why: Option<String>,
+}
+
+/// The engines, in the order of the metrics page.
+pub(crate) async fn engines(client: &mut Client) -> Result<Vec<Engine>, Failure> {
+    let mut engines: Vec<Engine> = read(client, "/api/v1/engines").await?;
+    engines.truncate(MAX_ENGINES);
+    Ok(engines)
+}
+
+pub(crate) async fn findings(client: &mut Client) -> Result<Vec<Finding>, Failure> {
+    #[derive(Deserialize)]
+    struct Answer {
+        findings: Vec<Finding>,
+    }
+    let mut answer: Answer = read(client, "/api/v1/findings").await?;
+    answer.findings.truncate(MAX_FINDINGS);
+    Ok(answer.findings)
+}
+
+pub(crate) async fn gpus(client: &mut Client) -> Result<Gpus, Failure> {
+    let mut gpus: Gpus = read(client, "/api/v1/gpus").await?;
+    gpus.gpus.truncate(MAX_GPUS);
+    Ok(gpus)
+}
+
+/// The last minutes of one engine as spans of time, the oldest first. `engine` is `model:version`.
+pub(crate) async fn history(client: &mut Client, engine: &str) -> Result<Vec<Slot>, Failure> {
+    #[derive(Default, Deserialize)]
+    struct Slots {
+        slots: Vec<Slot>,
+    }
+    #[derive(Deserialize)]
+    struct Answer {
+        engines: Vec<Slots>,
+    }
+    let query = form_urlencoded::Serializer::new(String::new()).append_pair("engine", engine).finish();
+    let mut answer: Answer = read(client, &format!("/api/v1/history?{query}")).await?;
+    Ok(answer.engines.pop().unwrap_or_default().slots)
+}
+
+const CHANGE: &str = "use the command of the exporter's release";
+
+async fn read<T: DeserializeOwned>(client: &mut Client, path: &str) -> Result<T, Failure> {
+    let name = path.split('?').next().unwrap_or(path);
+    let body = match client.get(path).await {
+        Err(Failure::Status(404)) if path == name => {
+            return Err(Failure::Unanswered(format!(
+                "{name} is missing: this is not a trtllm-exporter, or it has another version; {CHANGE}"
+            )));
+        }
+        answer => answer?,
+    };
+    parse(name, &body, client.for_terminal)
+}
+
+/// Parses an answer of the API. Fails with a message about versions if the exporter has another version of the API.
+pub(crate) fn parse<T: DeserializeOwned>(name: &str, body: &[u8], for_terminal: bool) -> Result<T, Failure> {
+    let mut answer: Value = serde_json::from_slice(body).unwrap_or_default();
+    let version = answer.get("apiVersion").and_then(Value::as_u64);
+    if let Some(version) = version.filter(|version| *version != u64::from(API_VERSION)) {
+        return Err(Failure::Unanswered(format!(
+            "the exporter has version {version} of the API, and this program reads version {API_VERSION}; {CHANGE}"
+        )));
+    }
+    if for_terminal {
+        make_printable(&mut answer);
+    }
+    T::deserialize(answer).map_err(|error| {
+        Failure::Unanswered(format!("{name} is not as in this version of the exporter: {error}; {CHANGE}"))
+    })
+}
+
+fn make_printable(value: &mut Value) {
+    match value {
+        Value::String(text) => *text = one_line(text),
+        Value::Array(items) => items.iter_mut().for_each(make_printable),
+        Value::Object(fields) => {
+            let all = std::mem::take(fields).into_iter();
+            fields.extend(all.map(|(name, mut value)| {
+                make_printable(&mut value);
+                (one_line(&name), value)
+            }));
+        }
+        _ => {}
+    }
+}
+
+/// The costs and requests of one engine, now or at a time in the past.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Model {
+    pub(crate) model: String,
+    pub(crate) version: String,
+    /// Seconds since 1970. Absent for the present.
+    pub(crate) at: Option<f64>,
+    /// Settings and versions by name.
+    #[serde(default)]
+    pub(crate) configuration: BTreeMap<String, String>,
+    pub(crate) present: MeasuredEngine,
+}
+
+/// Reads `/api/v1/model`. `engine` is MODEL or MODEL:VERSION, needed if there are several.
+pub(crate) async fn model(target: &Target, engine: Option<&str>) -> Result<Model, ConfigError> {
+    let mut query = form_urlencoded::Serializer::new(String::new());
+    query.extend_pairs(engine.map(|engine| ("engine", engine)));
+    let path = format!("/api/v1/model?{}", query.finish());
+    let body = target.client().get(&path).await.map_err(|failure| unread(&failure, &target.url, engine))?;
+    parse("/api/v1/model", &body, false).map_err(|failure| ConfigError::flag("URL", &target.url, failure.to_string()))
+}
+
+fn unread(failure: &Failure, url: &str, engine: Option<&str>) -> ConfigError {
+    let invalid = |why: String| ConfigError::flag("URL", url, why);
+    let several = "choose one of the engines with --engine MODEL or MODEL:VERSION (trtllm-doctor top lists them)";
+    match (failure, engine) {
+        (Failure::Status(404), Some(engine)) => {
+            ConfigError::flag("--engine", engine, format!("no such engine; {several}"))
+        }
+        (Failure::Status(404), None) => {
+            invalid("no engine, or an exporter older than this command; update the exporter".to_owned())
+        }
+        (Failure::Status(400), _) => invalid(format!("the exporter has several engines; {several}")),
+        (Failure::Status(503), _) => {
+            invalid("the polls of this engine do not end; look at trtllm-doctor diagnose".to_owned())
+        }
+        (failure, _) => invalid(failure.to_string()),
+    }
+}

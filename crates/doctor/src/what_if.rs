@@ -1,0 +1,125 @@
+//! `what-if` predicts what an engine would do with another limit or load. It reads the engine's costs and requests from an
+//! exporter or a recording, and simulates the engine in this process.
+
+use serde_json::json;
+
+use trtllm_what_if::{Answer, Change, Forecast, Range, ask};
+
+use crate::cli::{ReportFormat, WhatIfArgs};
+use crate::exporters::api::{Model, model};
+use crate::exporters::client::targets;
+use crate::recording;
+use trtllm_config::ConfigError;
+use trtllm_config::command_line::{print, print_json, runtime};
+
+/// The exit code if the question is refused.
+const REFUSED: u8 = 3;
+
+/// Prints the answer and returns the exit code. Fails if the command line is invalid or the exporter does not answer.
+pub fn run(arguments: &WhatIfArgs) -> Result<u8, ConfigError> {
+    let change = change(arguments)?;
+    let model = match &arguments.past.recording {
+        Some(directory) => recording::model(directory, arguments.past.at_us, arguments.engine.as_deref())?,
+        None => runtime("what-if")?.block_on(read(arguments))?,
+    };
+    let answer = ask(&model.present, &change);
+    match arguments.format {
+        ReportFormat::Json => {
+            let mut text = json!(answer);
+            text["engine"] = json!({"model": model.model, "version": model.version});
+            print_json(&format!("{text}\n"));
+        }
+        ReportFormat::Text => print(&text(&model, arguments, &answer)),
+    }
+    Ok(if answer.supported { 0 } else { REFUSED })
+}
+
+fn change(arguments: &WhatIfArgs) -> Result<Change, ConfigError> {
+    let mut change = Change::default();
+    for text in &arguments.set {
+        change.set(text).map_err(|why| ConfigError::flag("--set", text, why))?;
+    }
+    change.set_rate(&arguments.rate).map_err(|why| ConfigError::flag("--rate", &arguments.rate, why))?;
+    Ok(change)
+}
+
+async fn read(arguments: &WhatIfArgs) -> Result<Model, ConfigError> {
+    let [target] = &targets(&arguments.connection).await?[..] else {
+        let urls = arguments.connection.urls.join(" ");
+        return Err(ConfigError::flag("URL", urls, "what-if asks one exporter; give one URL"));
+    };
+    model(target, arguments.engine.as_deref()).await
+}
+
+fn text(model: &Model, arguments: &WhatIfArgs, answer: &Answer) -> String {
+    let changes: Vec<&str> = arguments.set.iter().map(String::as_str).collect();
+    let rate = (arguments.rate != "1x").then(|| format!("rate {}", arguments.rate));
+    let changes = changes.into_iter().map(str::to_owned).chain(rate).collect::<Vec<_>>().join(", ");
+    let changes = if changes.is_empty() { "nothing changed".to_owned() } else { changes };
+    let mut text = format!("{} {}: {changes}\n", model.model, model.version);
+    if let Some(reason) = &answer.reason {
+        text += &format!("no answer: {reason}\n");
+    }
+    let columns = [("measured", &answer.measured), ("now", &answer.now), ("then", &answer.then)];
+    let columns: Vec<(&str, &Forecast)> =
+        columns.into_iter().filter_map(|(name, forecast)| Some((name, forecast.as_ref()?))).collect();
+    if columns.is_empty() {
+        return text;
+    }
+    let mut row = |name: &str, cells: Vec<String>| {
+        text += format!("{name:18}{}", cells.iter().map(|cell| format!("{cell:>26}")).collect::<String>()).trim_end();
+        text.push('\n');
+    };
+    row("", columns.iter().map(|(name, _)| (*name).to_owned()).collect());
+    for (name, unit, of) in ROWS {
+        let cells: Vec<Option<Range>> = columns.iter().map(|(_, forecast)| of(forecast)).collect();
+        if cells.iter().any(Option::is_some) {
+            row(name, cells.iter().map(|cell| cell.map_or("-".to_owned(), |range| shown(&range, *unit))).collect());
+        }
+    }
+    if answer.then.is_some_and(|then| !then.stable) {
+        text += "unstable: more requests would arrive than end, so there are no latencies\n";
+    } else if answer.then.is_some() {
+        text += "in brackets: intervals of 90 %\n";
+    }
+    text
+}
+
+/// A row of the table: its name, the factor to its unit, and the function that gets its number.
+type Row = (&'static str, f64, fn(&Forecast) -> Option<Range>);
+
+const ROWS: &[Row] = &[
+    ("requests/s", 1.0, |forecast| Some(forecast.requests_per_second)),
+    ("tokens/s", 1.0, |forecast| Some(forecast.tokens_per_second)),
+    ("capacity req/s", 1.0, |forecast| forecast.capacity_requests_per_second),
+    ("queue growth/s", 1.0, |forecast| forecast.queue_growth_per_second),
+    ("TTFT p50 ms", 1e3, |forecast| Some(forecast.ttft_seconds?.p50)),
+    ("TTFT p95 ms", 1e3, |forecast| Some(forecast.ttft_seconds?.p95)),
+    ("TPOT p50 ms", 1e3, |forecast| Some(forecast.tpot_seconds?.p50)),
+    ("TPOT p95 ms", 1e3, |forecast| Some(forecast.tpot_seconds?.p95)),
+    ("TTFT met %", 100.0, |forecast| forecast.objectives_met?.ttft),
+    ("TPOT met %", 100.0, |forecast| forecast.objectives_met?.tpot),
+    ("E2E met %", 100.0, |forecast| forecast.objectives_met?.e2e),
+    ("all met %", 100.0, |forecast| forecast.objectives_met?.all),
+];
+
+fn shown(range: &Range, factor: f64) -> String {
+    let digits = |value: f64| match value.abs() {
+        value if value >= 100.0 => format!("{value:.0}"),
+        value if value >= 10.0 => format!("{value:.1}"),
+        _ => format!("{value:.2}"),
+    };
+    let [value, low, high] = [range.value, range.low, range.high].map(|value| digits(value * factor));
+    if range.low < range.high { format!("{value} [{low} {high}]") } else { value }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_shown_with_their_interval() {
+        assert_eq!(shown(&Range { value: 0.0251, low: 0.02, high: 0.0309 }, 1e3), "25.1 [20.0 30.9]");
+        assert_eq!(shown(&Range { value: 812.4, low: 812.4, high: 812.4 }, 1.0), "812");
+    }
+}

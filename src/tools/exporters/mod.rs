@@ -1,4 +1,0 @@
-//! Reads running exporters: connections (`client`), and the JSON API (`api`).
-
-pub mod api;
-pub(crate) mod client;
