@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Packs a built exporter: a tarball, a .deb and an .rpm. deploy/release/build.sh calls it.
+# Packs the two built programs: a tarball, a .deb and an .rpm. deploy/release/build.sh calls it.
 # usage: build.sh BUILT FOLDER amd64|arm64      BUILT holds the output of deploy/release/binary.sh
 # SOURCE_DATE_EPOCH sets the time of all files. In the packages, files belong to root, although the script does not run
 # as root.
@@ -12,23 +12,27 @@ name=trtllm-exporter cpu=x86_64
 work=$(mktemp -d); trap 'rm -rf "$work"' EXIT
 umask 022
 
-run() { # runs the exporter; one for another architecture runs in an emulator
-  if [ "$architecture" = "$(dpkg --print-architecture)" ]; then "$built/$name" "$@"; else qemu-$cpu-static -L /usr/$cpu-linux-gnu "$built/$name" "$@"; fi
+run() { # PROGRAM ARGUMENT...: runs it; one for another architecture runs in an emulator
+  local program=$built/$1
+  shift
+  if [ "$architecture" = "$(dpkg --print-architecture)" ]; then "$program" "$@"; else qemu-$cpu-static -L /usr/$cpu-linux-gnu "$program" "$@"; fi
 }
 same_time() { find "$1" -exec touch --no-dereference --date="@$SOURCE_DATE_EPOCH" {} +; }
 
 # Files that both packages have. The folders for completions, licences and changelogs differ.
 common=$work/common
-install -D "$built/$name" "$common/usr/bin/$name"
+install -D -t "$common/usr/bin" "$built"/trtllm-{exporter,doctor}
 install -D -m 0644 -t "$common/usr/lib/systemd/system" deploy/systemd/$name{.service,.socket,-ingest.socket}
 install -D -m 0644 deploy/systemd/$name.sysusers "$common/usr/lib/sysusers.d/$name.conf"
 install -D -m 0644 deploy/systemd/$name.default "$common/etc/default/$name"
 mkdir -p "$common"/usr/share/{man/man1,bash-completion/completions,fish/vendor_completions.d} "$work/shared"
-run man >"$work/$name.1"
-run completions bash >"$common/usr/share/bash-completion/completions/$name"
-run completions fish >"$common/usr/share/fish/vendor_completions.d/$name.fish"
-run completions zsh >"$work/_$name"
-gzip -9n <"$work/$name.1" >"$common/usr/share/man/man1/$name.1.gz"
+for program in trtllm-exporter trtllm-doctor; do
+  run $program man >"$work/$program.1"
+  run $program completions bash >"$common/usr/share/bash-completion/completions/$program"
+  run $program completions fish >"$common/usr/share/fish/vendor_completions.d/$program.fish"
+  run $program completions zsh >"$work/_$program"
+  gzip -9n <"$work/$program.1" >"$common/usr/share/man/man1/$program.1.gz"
+done
 rules=(deploy/prometheus/{recording,alerts,alerts-gpu,alertmanager}.yml deploy/prometheus/scrape.yaml)
 install -D -m 0644 -t "$common/usr/share/$name/prometheus" "${rules[@]}"
 install -D -m 0644 -t "$common/usr/share/$name/grafana" deploy/grafana/*.json
@@ -43,18 +47,21 @@ tarball() { # as in Prometheus's own tarballs: one folder with the program, its 
   local top=$name-$version.linux-$architecture
   mkdir -p "$work/$top"/{completions,systemd}
   cp -r "$common/usr/share/$name"/{prometheus,grafana} "$work/$top/"
-  cp "$built/$name" "$built/third-party-licenses.txt" LICENSE CHANGELOG.md "$work/$name.1" "$work/$top/"
+  cp "$built"/trtllm-{exporter,doctor} "$built/third-party-licenses.txt" LICENSE CHANGELOG.md "$work"/trtllm-{exporter,doctor}.1 "$work/$top/"
   cp deploy/systemd/* "$work/$top/systemd/"
-  cp "$common/usr/share/bash-completion/completions/$name" "$work/$top/completions/$name.bash"
-  cp "$common/usr/share/fish/vendor_completions.d/$name.fish" "$work/_$name" "$work/$top/completions/"
+  for program in trtllm-exporter trtllm-doctor; do
+    cp "$common/usr/share/bash-completion/completions/$program" "$work/$top/completions/$program.bash"
+    cp "$common/usr/share/fish/vendor_completions.d/$program.fish" "$work/_$program" "$work/$top/completions/"
+  done
   pack "$top"
   cp "$built/$name.cdx.json" "$folder/$top.cdx.json"
+  cp "$built/trtllm-doctor.cdx.json" "$folder/trtllm-doctor-$version.linux-$architecture.cdx.json"
 }
 
 deb() {
   local root=$work/deb size
   cp -a "$common" "$root"
-  install -D -m 0644 "$work/_$name" "$root/usr/share/zsh/vendor-completions/_$name"
+  install -D -m 0644 -t "$root/usr/share/zsh/vendor-completions" "$work"/_trtllm-{exporter,doctor}
   install -D -m 0644 deploy/package/copyright "$root/usr/share/doc/$name/copyright"
   gzip -9n <CHANGELOG.md >"$root/usr/share/doc/$name/changelog.gz"
   # The changelog of the package itself. The changelog of the program is changelog.gz.
@@ -73,7 +80,7 @@ Version: $version-1
 Architecture: $architecture
 Maintainer: The trtllm-exporter authors <trtllm-exporter@users.noreply.github.com>
 Installed-Size: $size
-Depends: libc6 (>= $(deploy/release/glibc.sh "$built/$name")), systemd | systemd-standalone-sysusers | systemd-sysusers
+Depends: libc6 (>= $(for program in "$built"/trtllm-{exporter,doctor}; do deploy/release/glibc.sh "$program"; done | sort --version-sort | tail -n 1)), systemd | systemd-standalone-sysusers | systemd-sysusers
 Suggests: prometheus
 Section: net
 Priority: optional
@@ -81,7 +88,8 @@ Homepage: https://github.com/trtllm-exporter/trtllm-exporter
 Description: Prometheus exporter for NVIDIA TensorRT-LLM engines and their GPUs
  It serves the metrics of TensorRT-LLM engines (trtllm-serve, Triton, and C++
  or Python servers) and of their GPUs to Prometheus: load, KV cache, latency of
- requests and iterations, and GPU state.
+ requests and iterations, and GPU state. trtllm-doctor says what limits an
+ engine.
 CONTROL
   same_time "$root"
   dpkg-deb --root-owner-group -Zxz --build "$root" "$folder/${name}_$version-1_$architecture.deb" >/dev/null
@@ -90,7 +98,7 @@ CONTROL
 rpm() {
   local root=$work/rpm
   cp -a "$common" "$root"
-  install -D -m 0644 "$work/_$name" "$root/usr/share/zsh/site-functions/_$name"
+  install -D -m 0644 -t "$root/usr/share/zsh/site-functions" "$work"/_trtllm-{exporter,doctor}
   install -D -m 0644 CHANGELOG.md "$root/usr/share/doc/$name/CHANGELOG.md"
   install -D -m 0644 LICENSE "$root/usr/share/licenses/$name/LICENSE"
   same_time "$root"
@@ -111,4 +119,6 @@ rpm
   dpkg-deb --fsys-tarfile "$folder/${name}_$version-1_$architecture.deb" | tar -xO "./usr/share/doc/$name/third-party-licenses.txt.gz" >deb.txt.gz
   rpm2cpio "$folder/$name-$version-1.$cpu.rpm" | cpio --quiet --extract --to-stdout "./usr/share/doc/$name/third-party-licenses.txt.gz" >rpm.txt.gz
 )
-python3 deploy/release/licenses.py check "$built/$name" "$work"/packed/{tarball.txt,deb.txt.gz,rpm.txt.gz}
+for program in trtllm-exporter trtllm-doctor; do
+  python3 deploy/release/licenses.py check "$built/$program" "$work"/packed/{tarball.txt,deb.txt.gz,rpm.txt.gz}
+done

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Builds the exporter for one architecture, with its list of crates inside (cargo-auditable), its software bill of materials in
-# CycloneDX (cargo-cyclonedx), and the licences of its crates. Checks that exporter and bill list the same crates, and that glibc 2.34
-# has each symbol that the exporter needs.
+# Builds the two programs, trtllm-exporter and trtllm-doctor, for one architecture. Each has its list of crates inside
+# (cargo-auditable) and its software bill of materials in CycloneDX (cargo-cyclonedx). Also writes the licences of their crates. Checks
+# that program and bill list the same crates, and that glibc 2.34 has each symbol that a program needs.
 # usage: binary.sh FOLDER [amd64|arm64]      this machine's architecture by default
 # Installs the two tools if they are missing. If g++-11 is installed (for arm64: g++-11-aarch64-linux-gnu), it compiles the C++ code,
 # because the runtime library of later releases needs glibc 2.35.
@@ -51,7 +51,10 @@ if [ -z "${!compiler:-}" ] && [ "$architecture" != "$(dpkg --print-architecture)
   exit 1
 fi
 
-cargo auditable build --release --locked --target "$target" --bin trtllm-exporter
+# One after the other: cargo would unite the features of packages that it builds together, and the doctor needs no Executor.
+for program in trtllm-exporter trtllm-doctor; do
+  cargo auditable build --release --locked --target "$target" --package "$program" --bin "$program"
+done
 
 # The list in the program and the bill include crates that run only during the build, because these influence the program too.
 # cargo-cyclonedx writes one file beside the Cargo.toml of each crate of the workspace.
@@ -59,8 +62,12 @@ written() { find . -path '*/target' -prune -o -name release-sbom.json -print; }
 trap 'written | xargs -r rm' EXIT
 cargo cyclonedx --format json --spec-version 1.5 --override-filename release-sbom --target "$target" --quiet
 mkdir -p "$folder"
-cp "$built/$target/release/trtllm-exporter" "$folder/"
-sed "s#file://$PWD#file:///source#g" release-sbom.json >"$folder/trtllm-exporter.cdx.json"
-python3 deploy/release/check.py "$folder/trtllm-exporter" "$folder/trtllm-exporter.cdx.json"
-python3 deploy/release/licenses.py write "$folder/trtllm-exporter" "$target" "$folder/third-party-licenses.txt"
-deploy/release/glibc.sh "$folder/trtllm-exporter" "${GLIBC:-2.34}"
+for program in trtllm-exporter trtllm-doctor; do
+  bill=release-sbom.json
+  [ "$program" = trtllm-exporter ] || bill=crates/doctor/$bill
+  cp "$built/$target/release/$program" "$folder/"
+  sed "s#file://$PWD#file:///source#g" "$bill" >"$folder/$program.cdx.json"
+  python3 deploy/release/check.py "$folder/$program" "$folder/$program.cdx.json"
+  deploy/release/glibc.sh "$folder/$program" "${GLIBC:-2.34}"
+done
+python3 deploy/release/licenses.py write "$target" "$folder/third-party-licenses.txt" "$folder"/trtllm-{exporter,doctor}

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds the files of a release without an external service. For each architecture: the exporter with its bill of materials and the
-# licences of its crates (binary.sh), a tarball, a .deb and an .rpm. Then the parts that all
+# Builds the files of a release without an external service. For each architecture: the exporter and the doctor, with their bills of
+# materials and the licences of their crates (binary.sh), a tarball, a .deb and an .rpm. Then the parts that all
 # architectures share (parts.sh). SHA256SUMS has the hashes of all files. The same commit gives the same files.
 # usage: build.sh [FOLDER [amd64|arm64]...]      default: FOLDER is target/dist, the architecture is that of this machine
 # Needs Debian with dpkg-dev, rpm and cpio, and helm (HELM=PATH selects another one). For the other architecture: its g++-11 cross compiler, qemu-user-static and rustup.

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Writes the licence texts of everything that the exporter contains: its crates, and the Rust standard library.
+"""Writes the licence texts of everything that the two programs contain: their crates, and the Rust standard library.
 
-usage: licenses.py write BINARY TARGET FILE     BINARY is a release; TARGET is its Rust target, such as x86_64-unknown-linux-gnu
+usage: licenses.py write TARGET FILE BINARY...  each BINARY is a release for the Rust target, such as x86_64-unknown-linux-gnu
        licenses.py check BINARY FILE...         each crate in BINARY is in FILE, which may be compressed with gzip
        licenses.py crates TARGET                each crate of Cargo.lock for TARGET has a licence text; for a change of a dependency
 The crates of a release are in the binary itself (cargo-auditable). Their texts are in their sources, which cargo has downloaded.
@@ -85,7 +85,7 @@ def written(crates, known):
         lines += [f"   {path}: text {numbers.setdefault(' '.join(text.split()), (len(numbers) + 1, text))[0]}" for path, text in texts.items()]
     if missing:
         sys.exit(f"no licence file in {', '.join(missing)}; look at the crate's repository, then add it to UNDER_APACHE if that fits")
-    parts = ["Licences of the crates that trtllm-exporter contains. The licence of trtllm-exporter itself is Apache-2.0.\n", *lines, ""]
+    parts = ["Licences of the crates that trtllm-exporter and trtllm-doctor contain. The licence of trtllm-exporter itself is Apache-2.0.\n", *lines, ""]
     for number, text in numbers.values():
         parts += [f"{'=' * 20} text {number}", "", text.strip(), ""]
     return "\n".join([*parts, f"{'=' * 20} the Rust standard library and the crates in it", "", standard_library(), ""])
@@ -107,9 +107,9 @@ def absent_in(crates, path):
 
 def main():
     mode, arguments = sys.argv[1] if len(sys.argv) > 1 else "", sys.argv[2:]
-    if mode == "write" and len(arguments) == 3:
-        binary, target, path = arguments
-        crates, known = contained(binary), packages(target)
+    if mode == "write" and len(arguments) > 2:
+        target, path, *binaries = arguments
+        crates, known = set().union(*map(contained, binaries)), packages(target)
         text = written(crates, known)
         with open(path, "w", encoding="utf-8") as file:
             file.write(text)

@@ -38,6 +38,7 @@ tarball() {
   files_of "$root" >"$work/before"
   tar -xzf "$1" -C "$root" || return 1
   scraped sim chroot "$root" "/$(basename "$1" .tar.gz)/trtllm-exporter" --source=sim: --model=sim --gpu=off || return 1
+  chroot "$root" "/$(basename "$1" .tar.gz)/trtllm-doctor" --version || return 1
   rm -r "${root:?}/$(basename "$1" .tar.gz)"
   rm -f "$root"/run/trtllm-exporter/*
   files_of "$root" | diff "$work/before" - && echo "removed without a trace"

@@ -22,5 +22,7 @@ first=$(TAG=one digest); second=$(TAG=two digest)
 echo "two builds of one binary are identical"
 skopeo copy -q --override-arch "$architecture" "oci:$work/oci:one" "oci:$work/pulled:one"
 check_image "$work/pulled:one" "$@"
-python3 "$repo/deploy/release/licenses.py" check "$binary" "$bundle/rootfs/usr/share/doc/trtllm-exporter/third-party-licenses.txt"
+for program in trtllm-exporter trtllm-doctor; do
+  python3 "$repo/deploy/release/licenses.py" check "$bundle/rootfs/usr/bin/$program" "$bundle/rootfs/usr/share/doc/trtllm-exporter/third-party-licenses.txt"
+done
 [ -z "${PAGE:-}" ] || cp "$work/page" "$PAGE"

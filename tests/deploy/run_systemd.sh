@@ -92,6 +92,7 @@ done < <("expected_of_$kind"; cat <<'EXPECTED'
 CapBnd: 0000000000000000 NoNewPrivs: 1 Seccomp: 2
 ^user=trtllm-exporter
 ^exposure=(0\.[0-9]|1\.[0-5])$
+^doctor=[03]
 ^page=[1-9]
 ^own socket=660 trtllm-exporter trtllm-exporter member=connected other=refused
 ^after-kill=active restarts=1

@@ -67,7 +67,7 @@ echo "sockets: $(systemctl is-enabled $unit.socket $unit-ingest.socket | tr '\n'
 grep -E '^(CapBnd|NoNewPrivs|Seccomp):' "/proc/$(show MainPID)/status" | tr -s '\t\n' ' '; echo
 echo "user=$(stat -c %U "/proc/$(show MainPID)")"
 echo "exposure=$(systemd-analyze security $unit --no-pager | sed -n 's/.*exposure level.*: \([0-9.]*\).*/\1/p')"
-within page; echo "page=$(grep -vc '^#' /root/page)"
+within page; trtllm-doctor diagnose >/dev/null; echo "doctor=$?"; echo "page=$(grep -vc '^#' /root/page)"
 usermod -aG trtllm-exporter server
 echo "own socket=$(stat -c '%a %U %G' /run/trtllm-exporter/ingest.sock) member=$(publish server) other=$(publish other)"
 kill -KILL "$(show MainPID)"; within restarted 0; echo "after-kill=$(show ActiveState) restarts=$(show NRestarts)"

@@ -1,7 +1,7 @@
 """Tries the command lines of a document as far as possible without changing anything. docs.py calls this.
 
-The exporter itself runs with --dry-run and its commands run with --help, so that each flag and value is parsed. For command lines of
-other programs, bash checks the syntax. If they name programs, steps (of .ci/full) or files of this repository, these must exist. A
+The exporter itself runs with --dry-run. Its commands and those of trtllm-doctor run with --help, so that each flag and value is
+parsed. For command lines of other programs, bash checks the syntax. If they name programs, steps (of .ci/full) or files of this repository, these must exist. A
 section with measured figures must name the program that measures them.
 """
 import glob
@@ -12,7 +12,7 @@ import subprocess
 import tempfile
 
 FENCE = re.compile(r"(?ms)^( *)```(\w*)\n(.*?)^ *```$")
-INLINE = re.compile(r"`((?:trtllm-exporter|\.ci/full|cargo bench|cargo test --package [\w-]+ \w+|benches/\S+\.(?:py|sh)|tests/\S+\.(?:py|sh)) [^`]+)`")
+INLINE = re.compile(r"`((?:trtllm-exporter|trtllm-doctor|\.ci/full|cargo bench|cargo test --package [\w-]+ \w+|benches/\S+\.(?:py|sh)|tests/\S+\.(?:py|sh)) [^`]+)`")
 # Errors about files that exist only on the machine of a reader who follows the document.
 MISSING = re.compile(r"No such file|cannot read the (file|certificates)|Permission denied")
 MEASURED = re.compile(r"(?i)\bmeasured\b")
@@ -30,7 +30,7 @@ def shell_blocks(text):
         elif language == "sh":
             yield "\n".join(lines)
         else:
-            yield "\n".join(line.removeprefix("$ ") for line in lines if re.match(r"(\$ )?trtllm-exporter ", line))
+            yield "\n".join(line.removeprefix("$ ") for line in lines if re.match(r"(\$ )?trtllm-(exporter|doctor) ", line))
 
 
 def commands_of(text):
@@ -52,14 +52,14 @@ def words_of(command):
     return words
 
 
-def exporter_finding(words, binary):
-    """Runs the exporter with these arguments and returns its error."""
-    own = not words or words[0].startswith("-") or words[0] == "help"
+def own_finding(program, words, binary):
+    """Runs one of our two programs with these arguments and returns its error. Both are in the folder of `binary`, the exporter."""
+    own = program == "trtllm-exporter" and not words or bool(words) and (words[0].startswith("-") or words[0] == "help")
     starts = own and not {"help", "--help", "--version", "--dry-run"} & set(words)
     arguments = ["--dry-run", *words] if starts else words if own else [*words, "--help"]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("TRTLLM_EXPORTER_")}
-    tried = subprocess.run([binary, *arguments], capture_output=True, text=True, env=environment, timeout=60)
-    lines = tried.stderr.strip().removeprefix("trtllm-exporter: ").splitlines()
+    tried = subprocess.run([os.path.join(os.path.dirname(binary), program), *arguments], capture_output=True, text=True, env=environment, timeout=60)
+    lines = tried.stderr.strip().removeprefix(f"{program}: ").splitlines()
     wrong = [line for line in lines if not MISSING.search(line)]
     return "; ".join(wrong) if tried.returncode and wrong else None
 
@@ -86,10 +86,11 @@ def command_findings(path, text, binary):
         words = words_of(command)
         if not words:
             continue
-        if words[0] == "trtllm-exporter":
-            finding = exporter_finding(words[1:], binary) if binary else None
+        if words[0] in ("trtllm-exporter", "trtllm-doctor"):
+            finding = own_finding(words[0], words[1:], binary) if binary else None
         elif words[:2] == ["cargo", "run"] and "--" in words:
-            finding = exporter_finding(words[words.index("--") + 1:], binary) if binary else None
+            program = "trtllm-doctor" if "trtllm-doctor" in words else "trtllm-exporter"
+            finding = own_finding(program, words[words.index("--") + 1:], binary) if binary else None
         else:
             finding = repository_finding(words)
         if finding:

@@ -2,7 +2,7 @@
 figures, and the syntax of the examples of PromQL and prometheus.yml.
 
 usage: docs.py [--promtool PATH] [--binary PATH]     (run in the repository root)
---binary is the exporter, which parses its own command lines.
+--binary is the exporter. It and trtllm-doctor in the same folder parse their own command lines.
 Prints one line per finding. Exit code 1 if there is a finding.
 """
 import glob

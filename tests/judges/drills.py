@@ -1,6 +1,7 @@
 """Runs fire drills (simulated incidents) and prints docs/drills.md: the report of doctor about each scenario, and the alerts that fire.
 
 usage: drills.py EXPORTER [--seconds S] [--pictures FOLDER]     All engines at once, in real time, with a real Prometheus.
+trtllm-doctor must be in the folder of EXPORTER.
 The windows of the rules are shortened to a fifth. --pictures draws the page and two dashboards; it needs matplotlib, Chromium and pngquant.
 """
 
@@ -23,7 +24,7 @@ DRILLS = [
 HEAD = """# Fire drills
 
 A fire drill is a simulated engine whose trouble is known. Train on it: start it, look at the page, at the dashboards and the alerts, say
-what limits the engine, and compare with what `doctor` says after two minutes.
+what limits the engine, and compare with what `trtllm-doctor diagnose` says after two minutes.
 
 ```
 trtllm-exporter --source 'sim:?scenario=kv-thrash' --gpu off
@@ -70,7 +71,7 @@ class Drills:
     def doctor(self):
         """The report of doctor about each scenario, by name."""
         # Ignore doctor's exit code, which depends on the worst verdict.
-        command = [self.program, "doctor", self.exporter.address, "--no-sources"]
+        command = [os.path.join(os.path.dirname(self.program), "trtllm-doctor"), "diagnose", self.exporter.address, "--no-sources"]
         parts = subprocess.run(command, capture_output=True, text=True).stdout.split("\n\n")
         titles = {name: f": engine {name} 1" for name in DRILLS}
         return {name: part.strip("\n") for part in parts for name in DRILLS if part.strip().split("\n")[0].endswith(titles[name])}
@@ -131,7 +132,7 @@ def main():
         scenario = scenarios[name]
         print(f"## {name}\n\n{scenario['description']} The cause is `{scenario['cause']}`.\n")
         print(f"```\ntrtllm-exporter --source 'sim:?scenario={name}' --gpu off\n```\n")
-        print(f"What `doctor` says:\n\n```\n{said.get(name, 'nothing')}\n```\n")
+        print(f"What `trtllm-doctor diagnose` says:\n\n```\n{said.get(name, 'nothing')}\n```\n")
         print(f"Alerts: {', '.join(sorted(fired[name])) or 'none'}. The change that cures it in the simulation: {scenario['cure']}.\n")
 
 

@@ -29,7 +29,7 @@ def main() -> None:
         by_jq(lines, truth)
         by_pandas(lines, truth)
         by_duckdb(lines, truth)
-        export = subprocess.run([binary, "record", "export", str(directory / "recording")], check=True, stdout=subprocess.PIPE)
+        export = subprocess.run([pathlib.Path(binary).with_name("trtllm-doctor"), "export", str(directory / "recording")], check=True, stdout=subprocess.PIPE)
         trace(json.loads(export.stdout), truth)
     print(f"{len(truth)} items: jq, pandas {pandas.__version__} and DuckDB {duckdb.__version__} read the lines, and the trace is valid")
 

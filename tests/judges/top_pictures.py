@@ -121,7 +121,7 @@ def main():
         urls.append("http://127.0.0.4:8002")  # Nothing listens at this address.
         environment = {**os.environ, "LC_ALL": "C.UTF-8"}
         environment.pop("NO_COLOR", None)
-        shell = f"env TERM=screen-256color {BINARY} top {' '.join(urls)}"
+        shell = f"env TERM=screen-256color {BINARY.with_name('trtllm-doctor')} top {' '.join(urls)}"
         size = ["-x", str(COLUMNS), "-y", str(LINES)]
         subprocess.run([*tmux, "new-session", "-d", *size, shell], check=True, env=environment)
         time.sleep(SECONDS)

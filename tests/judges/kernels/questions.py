@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import http.server
 import json
+import pathlib
 import random
 import statistics
 import subprocess
@@ -43,7 +44,7 @@ def frozen(models):
 
 def ask(binary, url, engine, question):
     """The answer of the command, or an error."""
-    command = [str(binary), "what-if", url, "--engine", engine, "--format", "json", *question.split()]
+    command = [str(pathlib.Path(binary).with_name("trtllm-doctor")), "what-if", url, "--engine", engine, "--format", "json", *question.split()]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     if done.returncode not in (0, 3):
         raise SystemExit(f"{' '.join(command)}: exit code {done.returncode}: {done.stderr}")
