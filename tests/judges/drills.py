@@ -1,4 +1,4 @@
-"""Runs fire drills (simulated incidents) and prints docs/drills.md: the report of doctor about each scenario, and the alerts that fire.
+"""Runs fire drills (simulated incidents) and prints docs/drills.md: the report of trtllm-doctor about each scenario, and the alerts that fire.
 
 usage: drills.py EXPORTER [--seconds S] [--pictures FOLDER]     All engines at once, in real time, with a real Prometheus.
 trtllm-doctor must be in the folder of EXPORTER.
