@@ -121,9 +121,10 @@ fn a_taken_name_is_refused_once_and_free_when_its_connection_ends() {
     let mut first = socket.publisher("{\"model\":\"llama\",\"pid\":1}");
     send(&mut first, 1..=10);
     until_counts(&daemon, ["llama", "1"], [10, 0, 0]);
-    for (count, model) in [(1, "llama"), (2, "configured")] {
+    // A publisher with records would get the name of a silent one, but not that of the configuration.
+    for (count, model, more) in [(1, "llama", ""), (2, "configured", "{\"iter\":77}\n")] {
         let mut third = socket.publisher(&format!("{{\"model\":\"{model}\",\"version\":\"1\",\"pid\":1}}"));
-        let _ = third.write_all(b"{\"iter\":77}\n");
+        let _ = third.write_all(more.as_bytes());
         // The read fails or returns 0 bytes, because the exporter closes the connection.
         assert!(matches!(third.read(&mut [0]), Ok(0) | Err(_)));
         daemon.until(|page| {
@@ -154,6 +155,22 @@ fn a_taken_name_is_refused_once_and_free_when_its_connection_ends() {
     }
     until_counts(&daemon, ["llama", "1"], [27, 3, 1]);
     daemon.until_logged(&["records were lost", "lost=3", "another reader"]);
+}
+
+#[test]
+fn a_publisher_with_records_gets_the_name_of_one_that_hangs() {
+    let socket = Socket::new();
+    let daemon = socket.serve(&[]);
+    let mut hanging = socket.publisher("{\"model\":\"llama\",\"pid\":1}");
+    send(&mut hanging, 1..=10);
+    until_counts(&daemon, ["llama", "1"], [10, 0, 0]);
+    let mut successor = socket.publisher("{\"model\":\"llama\",\"pid\":2}");
+    send(&mut successor, 1..=5);
+    until_counts(&daemon, ["llama", "1"], [15, 0, 1]);
+    daemon.until_logged(&["a silent publisher loses its name", "model=llama", "pid=1"]);
+    assert!(matches!(hanging.read(&mut [0]), Ok(0) | Err(_)), "its connection is closed");
+    send(&mut successor, 6..=9);
+    until_counts(&daemon, ["llama", "1"], [19, 0, 1]);
 }
 
 #[test]

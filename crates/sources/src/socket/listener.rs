@@ -127,11 +127,13 @@ async fn receive(stream: UnixStream, process: Option<u32>, place: &PublisherEntr
     while let Some(bytes) = place.unless_evicted(reader.fill_buf()).await
         && !bytes?.is_empty()
     {
-        let reading = pin!(read_line(&mut reader));
-        let reading = permits::timeout(LINE_TIMEOUT, reading);
-        let Some(Ok(Ok((line, long)))) = place.unless_evicted(reading).await else {
+        let read = {
+            let reading = pin!(read_line(&mut reader));
+            place.unless_evicted(permits::timeout(LINE_TIMEOUT, reading)).await
+        };
+        let Some(Ok(Ok((line, long)))) = read else {
             // The line took too long, the connection broke, or the publisher must make room.
-            connection.deliver(None, QueuedLine::Line(Err(RejectReason::Truncated)), 0).await;
+            connection.deliver(None, QueuedLine::Line(Err(RejectReason::Truncated)), 0, &mut reader).await;
             break;
         };
         // An empty line has no data, so it does not count as activity.
@@ -149,7 +151,7 @@ async fn receive(stream: UnixStream, process: Option<u32>, place: &PublisherEntr
             }
             None => QueuedLine::Line(line.ok_or(RejectReason::TooLong)),
         };
-        if !connection.deliver(hello.as_ref(), queued, bytes).await {
+        if !connection.deliver(hello.as_ref(), queued, bytes, &mut reader).await {
             break;
         }
         // A long line is now queued, so another one may be read.
@@ -174,9 +176,19 @@ impl PublisherConnection<'_> {
     }
 
     /// Puts a line of this many bytes into the queue. Returns false if the publisher is refused or its engine is gone.
-    async fn deliver(&mut self, hello: Option<&Hello>, line: QueuedLine, bytes: usize) -> bool {
+    async fn deliver(
+        &mut self,
+        hello: Option<&Hello>,
+        line: QueuedLine,
+        bytes: usize,
+        reader: &mut BufReader<WholeReads>,
+    ) -> bool {
         if let (None, Naming::ByPublishers(socket)) = (&self.registration, self.naming) {
-            match self.place.unless_evicted(socket.claim(hello)).await {
+            let more = async {
+                let next = reader.fill_buf().await.unwrap_or_default();
+                next.iter().any(|byte| !byte.is_ascii_whitespace())
+            };
+            match self.place.unless_evicted(socket.claim(hello, &self.place.publisher, more)).await {
                 Some(Ok(registration)) => self.register(registration),
                 Some(Err(refused)) => self.place.refuse_name(&refused, self.process),
                 None => {}

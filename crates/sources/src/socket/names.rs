@@ -4,13 +4,15 @@
 use std::borrow::Cow;
 use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
-use std::sync::Arc;
+use std::pin::pin;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::{Notify, mpsc};
 use tokio::time::Instant;
 
+use super::publishers::Publisher;
 use super::{Inbox, Queued};
 use crate::discovery::short;
 use crate::trtllm_json::{Hello, MAX_NAME};
@@ -24,6 +26,9 @@ const DISCOVERED: u64 = 0;
 /// How long a publisher waits for a name that another connection holds. A process may connect again before the exporter
 /// notices that its last connection has ended.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// A publisher that has been silent for this time loses its name to one that sends more than a hello. Otherwise a process that hangs,
+/// or never had an engine, keeps its successor out. Two idle engines of one name do not take it from each other.
+const SILENT: Duration = Duration::from_secs(10);
 
 /// The names of all engines of this exporter.
 #[derive(Debug)]
@@ -58,6 +63,8 @@ struct Named {
     /// The process id that its last publisher has sent.
     process: Option<u64>,
     owner: NameOwner,
+    /// Its last publisher.
+    publisher: Weak<Publisher>,
     inbox: Arc<Inbox>,
 }
 
@@ -270,25 +277,54 @@ impl Socket {
         self.id
     }
 
-    /// Registers a publisher at the engine that its hello names. Waits up to a second if another connection has the name.
-    pub(super) async fn claim(&self, hello: Option<&Hello>) -> Result<Registration, Refused> {
-        let patience = tokio::time::sleep(PATIENCE);
-        tokio::pin!(patience);
+    /// Registers a publisher at the engine that its hello names. If another connection has the name, waits up to a second, or until
+    /// that connection has been silent for [`SILENT`]. `more`: whether the publisher sends more than its hello.
+    pub(super) async fn claim(
+        &self,
+        hello: Option<&Hello>,
+        publisher: &Arc<Publisher>,
+        more: impl Future<Output = bool>,
+    ) -> Result<Registration, Refused> {
+        let (mut patience, mut more) = (pin!(tokio::time::sleep(PATIENCE)), pin!(more));
+        let mut has_more = None;
         loop {
-            let mut released = std::pin::pin!(self.names.released.notified());
+            let mut released = pin!(self.names.released.notified());
             released.as_mut().enable();
-            let refused = match self.try_claim(hello) {
+            let refused = match self.try_claim(hello, publisher, has_more == Some(true)) {
                 Err(refused) if refused.reason() == PublisherRefusal::Name => refused,
                 result => return result,
             };
+            let silent_at = self.owner_is_silent_at(hello).filter(|_| has_more == Some(true));
+            let is_soon = silent_at.is_some_and(|at| at <= Instant::now() + (SILENT - PATIENCE));
+            if patience.is_elapsed() && !is_soon {
+                return Err(refused);
+            }
             tokio::select! {
                 () = released => {}
-                () = &mut patience => return Err(refused),
+                result = &mut more, if has_more.is_none() => has_more = Some(result),
+                () = tokio::time::sleep_until(silent_at.unwrap_or_else(Instant::now)), if silent_at.is_some() => {}
+                () = &mut patience, if !patience.is_elapsed() => {}
             }
         }
     }
 
-    fn try_claim(&self, hello: Option<&Hello>) -> Result<Registration, Refused> {
+    /// When the publisher whose name the hello wants will have been silent for [`SILENT`].
+    fn owner_is_silent_at(&self, hello: Option<&Hello>) -> Option<Instant> {
+        let RequestedName { model, version: RequestedVersion::Explicit(version), .. } =
+            RequestedName::of(hello, self.default_model).ok()?
+        else {
+            return None;
+        };
+        self.names.table.lock().owner(self.id, &model, &version).map(|(_, owner)| owner.last_line() + SILENT)
+    }
+
+    /// `has_more`: the publisher sends more than its hello, so it may take the name of a silent one.
+    fn try_claim(
+        &self,
+        hello: Option<&Hello>,
+        publisher: &Arc<Publisher>,
+        has_more: bool,
+    ) -> Result<Registration, Refused> {
         let RequestedName { model, version: requested, cut_from } = RequestedName::of(hello, self.default_model)?;
         let model = &*model;
         let process = hello.and_then(|hello| hello.pid);
@@ -296,6 +332,13 @@ impl Socket {
         let is_nameless = requested == RequestedVersion::Nameless;
         let version = match requested {
             RequestedVersion::Explicit(version) => {
+                if has_more && let Some((engine, owner)) = table.owner(self.id, model, &version) {
+                    if owner.last_line().elapsed() >= SILENT {
+                        engine.owner = NameOwner::Nobody { since: Instant::now() };
+                        owner.evict();
+                        tracing::warn!(model, %version, pid = engine.process, "a silent publisher loses its name to another one");
+                    }
+                }
                 table.check_free(self.id, (model, cut_from), &version)?;
                 version.into_owned()
             }
@@ -308,8 +351,8 @@ impl Socket {
         let owner = if is_nameless { NameOwner::Nameless } else { NameOwner::Connection };
         let known = table.engines.iter_mut().find(|engine| engine.model == model && engine.version == version);
         if let Some(engine) = known {
-            engine.owner = owner;
-            engine.process = process;
+            (engine.owner, engine.process) = (owner, process);
+            engine.publisher = Arc::downgrade(publisher);
             self.names.log_publisher(model, &engine.version, process);
             return Ok(Registration::new(&self.names, engine));
         }
@@ -319,7 +362,8 @@ impl Socket {
         table.next_id += 1;
         let (id, (inbox, queue)) = (table.next_id, Inbox::new());
         let model = model.to_owned();
-        let engine = Named { id, socket: self.id, model, version, cut_from, process, owner, inbox };
+        let publisher = Arc::downgrade(publisher);
+        let engine = Named { id, socket: self.id, model, version, cut_from, process, owner, publisher, inbox };
         let Named { model, version, inbox, .. } = &engine;
         self.names.log_publisher(model, version, process);
         let _ = self.names.joined.send(Joined {
@@ -358,6 +402,15 @@ impl NameTable {
             Some(_) | None => return Ok(()),
         };
         Err(Refused::Taken { model: model.to_owned(), version: version.to_owned(), by })
+    }
+
+    /// The connection that has a name on this socket.
+    fn owner(&mut self, socket: u64, model: &str, version: &str) -> Option<(&mut Named, Arc<Publisher>)> {
+        let mut engines = self.engines.iter_mut();
+        let engine = engines.find(|engine| engine.model == model && engine.version == version)?;
+        let is_owned = engine.socket == socket && engine.owner == NameOwner::Connection;
+        let owner = engine.publisher.upgrade().filter(|_| is_owned)?;
+        Some((engine, owner))
     }
 
     /// The version that this process had before, if it is free; otherwise the lowest free version.

@@ -168,8 +168,7 @@ impl SocketPublishers {
                 );
             }
         }
-        let activity = Mutex::new(Activity { has_said_hello: false, last_line: Instant::now(), has_sent: false });
-        let publisher = Arc::new(Publisher { group: Arc::clone(&self.group), activity, evicted: Notify::new() });
+        let publisher = Publisher::new(&self.group);
         connected.push(Arc::clone(&publisher));
         Some(PublisherEntry { publisher, table: Arc::clone(&self.all) })
     }
@@ -191,15 +190,33 @@ impl SocketPublishers {
 }
 
 impl Publisher {
+    pub(super) fn new(group: &Arc<()>) -> Arc<Self> {
+        let activity = Mutex::new(Activity { has_said_hello: false, last_line: Instant::now(), has_sent: false });
+        Arc::new(Self { group: Arc::clone(group), activity, evicted: Notify::new() })
+    }
+
     pub(super) fn hello_received(&self) {
         self.activity.lock().has_said_hello = true;
+    }
+
+    pub(super) fn line_received(&self) {
+        let mut activity = self.activity.lock();
+        (activity.last_line, activity.has_sent) = (Instant::now(), true);
+    }
+
+    pub(super) fn last_line(&self) -> Instant {
+        self.activity.lock().last_line
+    }
+
+    /// Ends its connection.
+    pub(super) fn evict(&self) {
+        self.evicted.notify_one();
     }
 }
 
 impl PublisherEntry {
     pub(super) fn line_received(&self) {
-        let mut activity = self.publisher.activity.lock();
-        (activity.last_line, activity.has_sent) = (Instant::now(), true);
+        self.publisher.line_received();
     }
 
     /// Counts and logs that this publisher cannot have its name.

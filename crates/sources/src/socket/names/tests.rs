@@ -24,9 +24,20 @@ fn derived(model: &str, pid: u64) -> Hello {
     Hello { derived: true, ..hello(model, "", pid) }
 }
 
+impl Socket {
+    fn claims(&self, hello: Option<&Hello>) -> Result<Registration, Refused> {
+        self.try_claim(hello, &Publisher::new(&Arc::default()), false)
+    }
+
+    /// A publisher that sends its hello only.
+    async fn waits(&self, hello: &Hello) -> Result<Registration, Refused> {
+        self.claim(Some(hello), &Publisher::new(&Arc::default()), std::future::pending()).await
+    }
+}
+
 impl Fixture {
     fn claim(&self, hello: &Hello) -> Registration {
-        self.socket.try_claim(Some(hello)).unwrap()
+        self.socket.claims(Some(hello)).unwrap()
     }
 
     fn joined(&mut self) -> Vec<String> {
@@ -41,12 +52,12 @@ async fn an_explicit_name_belongs_to_its_connection_until_that_ends() {
     let first = fixture.claim(&hello("llama", "1", 1));
     let other = fixture.claim(&hello("llama", "2", 1));
     assert_eq!(fixture.joined(), ["llama 1", "llama 2"]);
-    let refused = fixture.socket.claim(Some(&hello("llama", "1", 1))).await.unwrap_err();
+    let refused = fixture.socket.waits(&hello("llama", "1", 1)).await.unwrap_err();
     assert_eq!(refused.reason(), PublisherRefusal::Name);
     assert!(refused.to_string().contains("belongs to another publisher"), "{refused}");
     // A process may connect again before the exporter notices that its last connection has ended.
     let name = hello("llama", "1", 1);
-    let (again, ()) = tokio::join!(fixture.socket.claim(Some(&name)), async {
+    let (again, ()) = tokio::join!(fixture.socket.waits(&name), async {
         tokio::time::sleep(PATIENCE / 2).await;
         drop(first);
     });
@@ -74,18 +85,18 @@ async fn derived_names_take_the_lowest_free_version() {
 #[tokio::test]
 async fn connections_without_a_hello_share_one_name() {
     let mut fixture = fixture();
-    let one = fixture.socket.try_claim(None).unwrap();
-    let other = fixture.socket.try_claim(None).unwrap();
+    let one = fixture.socket.claims(None).unwrap();
+    let other = fixture.socket.claims(None).unwrap();
     assert!(Arc::ptr_eq(&one.inbox, &other.inbox));
     let nameless = Hello { model: None, ..derived("", 7) };
     let _derived = fixture.claim(&nameless);
     assert_eq!(fixture.joined(), ["tensorrt_llm 1", "tensorrt_llm 2"]);
     drop(one);
     assert_eq!(other.inbox.connections(), 1);
-    assert!(fixture.socket.try_claim(Some(&hello("tensorrt_llm", "1", 8))).is_err());
+    assert!(fixture.socket.claims(Some(&hello("tensorrt_llm", "1", 8))).is_err());
     drop(other);
     let _taken = fixture.claim(&hello("tensorrt_llm", "1", 8));
-    let _third = fixture.socket.try_claim(None).unwrap();
+    let _third = fixture.socket.claims(None).unwrap();
     assert_eq!(fixture.joined(), ["tensorrt_llm 3"]);
 }
 
@@ -94,7 +105,7 @@ async fn an_engine_without_a_publisher_for_an_hour_makes_room() {
     let mut fixture = fixture();
     let registrations: Vec<Registration> = (0..64).map(|pid| fixture.claim(&derived("llama", pid))).collect();
     let ids: Vec<u64> = std::iter::from_fn(|| fixture.joined.try_recv().ok()).map(|joined| joined.id).collect();
-    let refused = fixture.socket.try_claim(Some(&hello("one more", "1", 1))).unwrap_err();
+    let refused = fixture.socket.claims(Some(&hello("one more", "1", 1))).unwrap_err();
     assert_eq!(refused, Refused::TooMany);
     drop(registrations);
     let kept = fixture.claim(&derived("llama", 5));
@@ -113,7 +124,7 @@ async fn names_of_the_configuration_and_of_other_sockets_are_taken() {
     let configured = |model: &str| HashSet::from([(model.to_owned(), "1".to_owned())]);
     let stay = Ending::default();
     fixture.names.configure(configured("mixtral"), &stay).unwrap();
-    let by = |socket: &Socket, model| socket.try_claim(Some(&hello(model, "1", 1))).unwrap_err().to_string();
+    let by = |socket: &Socket, model| socket.claims(Some(&hello(model, "1", 1))).unwrap_err().to_string();
     assert!(by(&fixture.socket, "mixtral").contains("an engine of the configuration"));
     let registration = fixture.claim(&hello("llama", "1", 1));
     let other = fixture.names.socket("tensorrt_llm");
@@ -130,7 +141,7 @@ async fn names_of_the_configuration_and_of_other_sockets_are_taken() {
     fixture.names.configure(configured("llama"), &ending).unwrap();
     fixture.names.configure(configured("mixtral"), &stay).unwrap();
     drop((registration, fixture.socket));
-    other.try_claim(Some(&hello("llama", "1", 1))).unwrap();
+    other.claims(Some(&hello("llama", "1", 1))).unwrap();
 }
 
 #[tokio::test(start_paused = true)]
@@ -147,7 +158,7 @@ async fn a_long_name_is_cut_where_discovery_cuts_it_and_never_shared() {
     for other in
         [hello("llama", "1", 4), hello(&long("x/llama"), "1", 4), hello(&format!("{}1", "y".repeat(64)), "2", 4)]
     {
-        let refused = fixture.socket.try_claim(Some(&other)).err().map(|refused| refused.to_string());
+        let refused = fixture.socket.claims(Some(&other)).err().map(|refused| refused.to_string());
         let is_taken = refused.as_deref().is_some_and(|text| text.contains("longer name becomes the same"));
         assert_eq!(is_taken, other.version.as_deref() == Some("1"), "{refused:?}");
     }
@@ -164,9 +175,53 @@ async fn a_hello_with_an_unclear_name_is_refused_by_name_and_never_nameless() {
         (Hello { unclear: Some("version"), ..hello("llama", "", 1) }, "model \"llama\" has no valid version"),
         (Hello::unreadable(), "a publisher has no valid hello"),
     ] {
-        let refused = fixture.socket.claim(Some(&unclear)).await.unwrap_err();
+        let refused = fixture.socket.waits(&unclear).await.unwrap_err();
         assert_eq!(refused.reason(), PublisherRefusal::Name);
         assert!(refused.to_string().contains(text), "{refused}");
     }
     assert_eq!(fixture.joined(), [""; 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_silent_publisher_loses_its_name_to_one_that_has_more_to_send() {
+    const SECOND: Duration = Duration::from_secs(1);
+    let name = hello("llama", "1", 1);
+    // When the owner sends lines, whether the other one has more than its hello, and when that gets the name. It asks after 4 s.
+    for (lines, has_more, expected) in [
+        (0..0, true, Some(10)),
+        (0..0, false, None),
+        (0..7, true, None),
+        (6..7, true, Some(16)),
+        (6..30, true, None),
+        (0..30, true, None),
+        (0..30, false, None),
+    ] {
+        let mut fixture = fixture();
+        let started = Instant::now();
+        let (owner, other) = (Publisher::new(&Arc::default()), Publisher::new(&Arc::default()));
+        let first = fixture.socket.try_claim(Some(&name), &owner, false).unwrap();
+        let talking = async {
+            tokio::time::sleep(lines.start * SECOND).await;
+            for _ in lines.clone() {
+                owner.line_received();
+                tokio::time::sleep(SECOND).await;
+            }
+        };
+        let claiming = async {
+            tokio::time::sleep(4 * SECOND + SECOND / 2).await;
+            let claimed = fixture.socket.claim(Some(&name), &other, std::future::ready(has_more)).await;
+            (claimed, started.elapsed().as_secs())
+        };
+        let ((claimed, at), ()) = tokio::join!(claiming, talking);
+        assert_eq!(claimed.as_ref().ok().map(|_| at), expected, "{lines:?} {has_more}");
+        assert_eq!(fixture.joined(), ["llama 1"]);
+        let Ok(again) = claimed else {
+            assert!(at <= 10, "it waited until {at} s");
+            continue;
+        };
+        assert!(Arc::ptr_eq(&again.inbox, &first.inbox), "it continues the same engine");
+        // The end of the first connection does not free the name of the second one.
+        drop(first);
+        assert!(fixture.socket.claims(Some(&name)).is_err());
+    }
 }
