@@ -20,7 +20,7 @@ use super::saturating::{add, add_known, unsigned};
 use super::served::Served;
 use super::server_metrics::{Increase, ServerFold, ServerTotals};
 use super::share::share;
-use super::successes::Successes;
+use super::successes::{Ends, Successes};
 
 #[derive(Debug, Clone, Default)]
 pub struct RequestFold {
@@ -36,6 +36,8 @@ pub struct RequestFold {
     /// Requests without times that objectives have not judged yet, because it is unknown whether their rows come.
     unjudged: VecDeque<(Instant, Served)>,
     successes: Successes,
+    /// Entries with times.
+    entries: u64,
     pub(super) server: ServerFold,
     /// Entries have exact times, so those of rows are not observed.
     entries_have_times: bool,
@@ -165,6 +167,7 @@ impl RequestFold {
             self.judge_all(observer);
         }
         self.page_times.entries += u64::from(has_times);
+        self.entries += u64::from(has_times);
         let served = served(entry, finished.as_ref());
         self.judge_entry(&served, now, observer);
         self.absorb_steps(entry);
@@ -365,7 +368,10 @@ impl RequestFold {
 
     /// Observes the requests that have been queued long enough. `completed` is the total of completed requests.
     pub(crate) fn settle(&mut self, completed: u64, now: Instant, observer: &mut impl Observer) {
-        self.successes.settle(completed, self.totals.finished.as_ref(), EXACT_TIMES_WITHIN, now);
+        let ends = Ends { completed, entries: self.entries };
+        let have_entries = self.entries_have_times && !self.times_from_server;
+        let finished = self.totals.finished.as_ref();
+        self.successes.settle(ends, have_entries, finished, EXACT_TIMES_WITHIN, now);
         self.totals.succeeded = self.successes.total;
         if self.page_times.has_more_than_entries(now) {
             self.take_times_of_page();

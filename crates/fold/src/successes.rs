@@ -1,5 +1,7 @@
 //! Counts the requests that ended well. If finish reasons are known, only requests with a good reason (stop or length)
-//! count. If no reasons come, every completed request counts. The count never falls, even if the first reasons come late.
+//! count. If no reasons come, every entry counts, or else every completed request: records count each answer of a request that
+//! asks for several (`n` above 1), and times are those of whole requests. The count never falls, even if the first reasons come
+//! late.
 
 use std::time::{Duration, Instant};
 
@@ -15,11 +17,30 @@ pub(crate) struct Successes {
     unexplained_since: Option<Instant>,
     /// Requests that were counted as completed, before the first finish reason came.
     without_reason: u64,
+    /// The totals of which these are counted.
+    counted: Ends,
+}
+
+/// Totals of requests that ended.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Ends {
+    /// As the records count them.
+    pub completed: u64,
+    pub entries: u64,
 }
 
 impl Successes {
-    /// `completed` and `finished` are totals. Completed requests wait for `patience` until they count without a reason.
-    pub(crate) fn settle(&mut self, completed: u64, finished: Option<&Finished>, patience: Duration, now: Instant) {
+    /// `ends` and `finished` are totals. Completed requests wait for `patience` until they count without a reason.
+    /// `have_entries`: each request has an entry.
+    pub(crate) fn settle(
+        &mut self,
+        ends: Ends,
+        have_entries: bool,
+        finished: Option<&Finished>,
+        patience: Duration,
+        now: Instant,
+    ) {
+        let Ends { completed, entries } = ends;
         let total = match finished {
             Some(finished) => {
                 let known = self.without_reason.saturating_add(succeeded(finished));
@@ -30,11 +51,15 @@ impl Successes {
                 };
                 known.min(most)
             }
-            None if completed == 0 => 0,
+            None if completed == 0 && entries == 0 => 0,
             None => {
                 let since = *self.unexplained_since.get_or_insert(now);
                 if now.saturating_duration_since(since) >= patience {
-                    self.without_reason = completed;
+                    self.without_reason += match have_entries {
+                        true => entries - self.counted.entries,
+                        false => completed - self.counted.completed,
+                    };
+                    self.counted = ends;
                 }
                 self.without_reason
             }
@@ -57,6 +82,10 @@ mod tests {
 
     const PATIENCE: Duration = Duration::from_secs(5);
 
+    fn records(completed: u64) -> Ends {
+        Ends { completed, entries: 0 }
+    }
+
     fn reasons(stop: u64, cancelled: u64) -> Finished {
         let mut finished = Finished::default();
         finished[FinishReason::Stop as usize] = stop;
@@ -68,20 +97,20 @@ mod tests {
     fn cancelled_requests_are_not_successes() {
         let (mut successes, now) = (Successes::default(), Instant::now());
         // The records report five completed requests before their entries come.
-        successes.settle(5, None, PATIENCE, now);
+        successes.settle(records(5), false, None, PATIENCE, now);
         assert_eq!(successes.total, 0);
-        successes.settle(5, Some(&reasons(1, 2)), PATIENCE, now + Duration::from_secs(1));
+        successes.settle(records(5), false, Some(&reasons(1, 2)), PATIENCE, now + Duration::from_secs(1));
         assert_eq!(successes.total, 1);
-        successes.settle(5, Some(&reasons(3, 2)), PATIENCE, now + Duration::from_secs(9));
+        successes.settle(records(5), false, Some(&reasons(3, 2)), PATIENCE, now + Duration::from_secs(9));
         assert_eq!(successes.total, 3);
     }
 
     #[test]
     fn without_reasons_every_completed_request_is_a_success_after_five_seconds() {
         let (mut successes, start) = (Successes::default(), Instant::now());
-        successes.settle(0, None, PATIENCE, start);
+        successes.settle(records(0), false, None, PATIENCE, start);
         let totals = [(1, 10), (5, 12), (6, 12), (7, 14), (8, 15)].map(|(seconds, completed)| {
-            successes.settle(completed, None, PATIENCE, start + Duration::from_secs(seconds));
+            successes.settle(records(completed), false, None, PATIENCE, start + Duration::from_secs(seconds));
             successes.total
         });
         assert_eq!(totals, [0, 0, 12, 14, 15]);
@@ -90,10 +119,10 @@ mod tests {
     #[test]
     fn reasons_that_come_late_neither_lower_the_count_nor_count_a_request_twice() {
         let (mut successes, start) = (Successes::default(), Instant::now());
-        successes.settle(10, None, PATIENCE, start);
-        successes.settle(10, None, PATIENCE, start + PATIENCE);
+        successes.settle(records(10), false, None, PATIENCE, start);
+        successes.settle(records(10), false, None, PATIENCE, start + PATIENCE);
         let mut settle = |completed, finished| {
-            successes.settle(completed, Some(&finished), PATIENCE, start + PATIENCE);
+            successes.settle(records(completed), false, Some(&finished), PATIENCE, start + PATIENCE);
             successes.total
         };
         // First the reason of a request that is counted already. Then one entry arrives before its record, and one after it.
@@ -101,5 +130,19 @@ mod tests {
         assert_eq!(settle(10, reasons(2, 0)), 10);
         assert_eq!(settle(11, reasons(2, 0)), 11);
         assert_eq!((settle(12, reasons(2, 1)), settle(13, reasons(3, 1))), (11, 12));
+    }
+
+    #[test]
+    fn each_entry_is_a_request_however_many_answers_the_records_count() {
+        let (mut successes, start) = (Successes::default(), Instant::now());
+        // Requests with three answers. Without entries each answer counts.
+        let totals = [(0, 3, 0, false), (6, 6, 0, false), (7, 9, 1, true), (8, 15, 3, true), (9, 18, 3, false)].map(
+            |(seconds, completed, entries, have_entries)| {
+                let at = start + Duration::from_secs(seconds);
+                successes.settle(Ends { completed, entries }, have_entries, None, PATIENCE, at);
+                successes.total
+            },
+        );
+        assert_eq!(totals, [0, 6, 7, 9, 12]);
     }
 }

@@ -119,11 +119,11 @@ struct Queued {
     _room: Room,
 }
 
-/// A permit for each byte of a queued line.
+/// A permit for each byte of a queued line. Never `None`, because no semaphore is closed.
 #[derive(Debug)]
 enum Room {
-    OfEngine(#[expect(dead_code, reason = "dropped with the room")] OwnedSemaphorePermit),
-    OfAll(#[expect(dead_code, reason = "dropped with the room")] SemaphorePermit<'static>),
+    OfEngine(#[expect(dead_code, reason = "dropped with the room")] Option<OwnedSemaphorePermit>),
+    OfAll(#[expect(dead_code, reason = "dropped with the room")] Option<SemaphorePermit<'static>>),
 }
 
 #[derive(Debug)]
@@ -202,14 +202,14 @@ impl Inbox {
         let permits = u32::try_from(bytes).unwrap_or(u32::MAX);
         let own = Arc::clone(&self.room);
         if let Ok(room) = Arc::clone(&own).try_acquire_many_owned(permits) {
-            return Room::OfEngine(room);
+            return Room::OfEngine(Some(room));
         }
         if let Ok(room) = ROOM.try_acquire_many(permits) {
-            return Room::OfAll(room);
+            return Room::OfAll(Some(room));
         }
         match bytes <= OWN_ROOM {
-            true => Room::OfEngine(own.acquire_many_owned(permits).await.expect("the semaphore is never closed")),
-            false => Room::OfAll(ROOM.acquire_many(permits).await.expect("the semaphore is never closed")),
+            true => Room::OfEngine(own.acquire_many_owned(permits).await.ok()),
+            false => Room::OfAll(ROOM.acquire_many(permits).await.ok()),
         }
     }
 }
