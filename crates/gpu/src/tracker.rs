@@ -13,7 +13,7 @@ use super::limits::IMPOSSIBLE;
 use super::nvml::{NvmlUnavailable, Session};
 use super::probe::CallFailure;
 use super::tracked_gpu::TrackedGpu;
-use trtllm_records::gpu::{GpuIdentity, GpuInventory, GpuSnapshot, GpuState, NvmlState, ReadError};
+use trtllm_records::gpu::{GpuIdentity, GpuInventory, GpuReading, GpuSnapshot, GpuState, NvmlState, ReadError};
 
 /// Keeps every GPU that was ever seen: a GPU that vanished stays listed as lost.
 #[derive(Debug, Default)]
@@ -208,7 +208,8 @@ impl GpuTracker {
         gpus.sort_by_key(|gpu| gpu.identity.index);
         let (pods, pods_with_other_gpus) = device_assignment::resolve(&self.assignments, &gpus);
         let excluded = self.states.values().filter(|state| state.is_none()).count() + self.refused.len();
-        GpuInventory { gpus, pods, pods_with_other_gpus, excluded, ..self.inventory.clone() }
+        let readings = gpus.iter().map(GpuReading::of).collect();
+        GpuInventory { gpus, readings, pods, pods_with_other_gpus, excluded, ..self.inventory.clone() }
     }
 
     fn gpu_at(&mut self, index: u32) -> Option<&mut TrackedGpu> {

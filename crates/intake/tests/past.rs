@@ -10,10 +10,9 @@ use trtllm_engines::State;
 use trtllm_intake::past::engine_at;
 use trtllm_intake::{Intake, Moment};
 use trtllm_recording::frame::{self, Encoder};
-use trtllm_recording::gpu::GpuReading;
 use trtllm_recording::recorder::{DEFAULT_MAX_SIZE, Recorder, RecorderConfig};
 use trtllm_recording::{Entry, LineWriter, OpenRecordingError, RecordedMoment, Recording, Settled};
-use trtllm_records::gpu::{EngineGpus, GpuInventory, NvmlState};
+use trtllm_records::gpu::{EngineGpus, GpuInventory, GpuReading, NvmlState};
 use trtllm_records::{EngineAbout, EngineName, ErrorKind, Message, PollFailure, RecorderCounts};
 use trtllm_sim::config::Config;
 use trtllm_sim::scenario::find;
@@ -124,8 +123,8 @@ fn read(step: &trtllm_sim::Step, config: &Config, batch: &mut Batch) {
 }
 
 fn gpus(engine: &mut Engine, now: f64, throttled: &mut [u64; 2]) -> GpuInventory {
-    let gpus = vec![gpu(engine, now, throttled).snapshot()];
-    GpuInventory { nvml: NvmlState::Up, expected: 1, gpus, ..GpuInventory::default() }
+    let readings = vec![gpu(engine, now, throttled)];
+    GpuInventory { nvml: NvmlState::Up, expected: 1, readings, ..GpuInventory::default() }
 }
 
 fn gpu(engine: &mut Engine, now: f64, throttled: &mut [u64; 2]) -> GpuReading {

@@ -5,7 +5,6 @@
 
 pub mod directory;
 pub mod frame;
-pub mod gpu;
 pub mod line;
 mod reader;
 pub mod recorder;

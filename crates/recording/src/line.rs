@@ -9,9 +9,8 @@ use std::time::{Duration, Instant};
 use serde::de::{Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Serialize};
 
+use trtllm_records::gpu::GpuReading;
 use trtllm_records::{EngineAbout, Message, Objectives, PollFailure};
-
-use super::gpu::GpuReading;
 
 /// The version of the format.
 pub const FORMAT: u32 = 4;

@@ -34,7 +34,7 @@ fn recorded_gpus_are_in_the_lines_the_trace_and_the_report_of_the_recording() {
         let found = lines.iter().filter(|line| is_of(line, UUID_0)).count();
         ensure(found >= 2, || format!("{found} readings of the GPU in {} lines", lines.len()))?;
         let reading = &lines.iter().find(|line| is_of(line, UUID_0)).unwrap()["gpu"];
-        assert_eq!((&reading["power_watts"], &reading["energy_joules"]), (&Value::from(412.5), &Value::from(0.0)));
+        assert_eq!((&reading["powerWatts"], &reading["energyJoules"]), (&Value::from(412.5), &Value::from(0.0)));
         assert_eq!((&reading["state"], &reading["serves"]), (&Value::from("ok"), &Value::from(false)), "{reading}");
         Ok(())
     });

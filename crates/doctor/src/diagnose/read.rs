@@ -58,7 +58,7 @@ pub(super) fn recording(directory: &Path, arguments: &DiagnoseArgs) -> Result<Ve
             url: format!("{} {} in {} at {time}", name.model, name.version, directory.display()),
             is_read: true,
             engines: serde_json::from_str(&views::engines(&past.state)).unwrap_or_default(),
-            gpus: past.state.gpus().gpus.iter().map(|gpu| gpu.identity.uuid.clone()).collect(),
+            gpus: past.state.gpus().readings.iter().map(|gpu| gpu.uuid.clone()).collect(),
             findings: past.state.findings(),
             ..Exporter::default()
         }

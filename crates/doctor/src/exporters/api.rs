@@ -9,7 +9,7 @@ use serde_json::Value;
 use trtllm_http::views::API_VERSION;
 use trtllm_http::views::engine::Engine;
 use trtllm_http::views::history::Slot;
-use trtllm_http::views::numbers::Gpu;
+use trtllm_records::gpu::GpuReading;
 use trtllm_service::printable::one_line;
 use trtllm_verdict::findings::Finding;
 use trtllm_what_if::MeasuredEngine;
@@ -26,7 +26,7 @@ const MAX_FINDINGS: usize = 4096;
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub(crate) struct Gpus {
-    pub(crate) gpus: Vec<Gpu>,
+    pub(crate) gpus: Vec<GpuReading>,
     /// Why there is no GPU.
     pub(crate) why: Option<String>,
 }

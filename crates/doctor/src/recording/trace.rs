@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 use super::{ExportError, Selection};
 use trtllm_analysis::ObservedEngine;
 use trtllm_fold::batch_time::TimedBatch;
-use trtllm_recording::gpu::GpuReading;
 use trtllm_recording::{Entry, Line, RecordedMoment};
+use trtllm_records::gpu::GpuReading;
 use trtllm_records::perf_metrics::TimingMetrics;
 use trtllm_records::{IterationStats, Message, PerfMetricsEntry};
 

@@ -3,7 +3,8 @@
 use ratatui::text::{Line, Span};
 use unicode_width::UnicodeWidthStr as _;
 
-use trtllm_http::views::numbers::{Gpu, OrchestratorJson, OrchestratorSide, RankLoadJson, SideNumbers, TimesJson};
+use trtllm_http::views::numbers::{OrchestratorJson, OrchestratorSide, RankLoadJson, SideNumbers, TimesJson};
+use trtllm_records::gpu::GpuReading;
 
 use super::columns::Column;
 use super::exporter::{Exporter, Row};
@@ -119,7 +120,7 @@ pub fn gpus(exporters: &[Exporter]) -> Table {
     table
 }
 
-fn gpu_row(gpu: &Gpu, exporter: String) -> [String; 8] {
+fn gpu_row(gpu: &GpuReading, exporter: String) -> [String; 8] {
     let unknown = || "-".to_owned();
     let words = |text: &str| text.replace('_', " ");
     let whole = |value: f64| format!("{value:.0}");
@@ -136,7 +137,7 @@ fn gpu_row(gpu: &Gpu, exporter: String) -> [String; 8] {
         DisplayUnit::Share.text(gpu.utilization_ratio),
         of(gpu.memory_used_bytes.map(gib), gpu.memory_total_bytes.map(gib)),
         of(gpu.power_watts.map(whole), gpu.power_limit_watts.map(whole)),
-        gpu.celsius.map_or_else(unknown, whole),
+        gpu.temperature_celsius.map_or_else(unknown, whole),
         if limits.is_empty() { "nothing".to_owned() } else { words(&limits.join(", ")) },
     ]
 }

@@ -15,7 +15,6 @@ use trtllm_fold::batch_time::BatchTime;
 use super::engine::Engine;
 use super::history;
 use super::json::{array, without_nulls};
-use super::numbers::Gpu;
 use super::reasons;
 
 /// Number of records if the parameter `last` is missing.
@@ -54,9 +53,8 @@ pub fn findings(state: &State) -> Value {
 #[must_use]
 pub fn gpus(state: &State) -> Value {
     let inventory = state.gpus();
-    let none = inventory.gpus.is_empty().then(|| reasons::no_gpus(inventory.nvml));
-    let gpus: Vec<Gpu> = inventory.gpus.iter().map(Gpu::of).collect();
-    let nvml = inventory.nvml.name();
+    let none = inventory.readings.is_empty().then(|| reasons::no_gpus(inventory.nvml));
+    let (nvml, gpus) = (inventory.nvml.name(), &inventory.readings);
     without_nulls(&json!({"apiVersion": super::API_VERSION, "nvml": nvml, "why": none, "gpus": gpus}))
 }
 

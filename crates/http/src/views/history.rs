@@ -64,7 +64,7 @@ fn of_gpu(gpu: &GpuWindow, seconds: f64) -> Value {
         let GpuMark { utilization, watts, clock_share, is_ok, .. } = *mark;
         let ago = newest - mark.at;
         without_nulls(
-            &json!({"ago": ago, "ok": is_ok, "utilizationRatio": utilization, "watts": watts, "clockRatio": clock_share}),
+            &json!({"ago": ago, "ok": is_ok, "utilizationRatio": utilization, "powerWatts": watts, "clockRatio": clock_share}),
         )
     };
     json!({"uuid": gpu.uuid, "slots": recent.map(slot).collect::<Value>()})

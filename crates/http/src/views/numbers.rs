@@ -8,7 +8,6 @@ use trtllm_analysis::window::{Distribution, Span};
 use trtllm_engines::Engine;
 use trtllm_fold::orchestrator::OrchestratorTotals;
 use trtllm_fold::rank_totals::{Rank, RankLoad};
-use trtllm_records::gpu::GpuSnapshot;
 use trtllm_records::orchestrator::{Side, WorkerCounts};
 use trtllm_verdict::findings::orchestrator::OrchestratorMark;
 
@@ -268,46 +267,4 @@ pub(super) fn workers(totals: &OrchestratorTotals) -> [(Side, Option<u64>, Optio
     let OrchestratorTotals { workers, minimal_workers, .. } = totals;
     let of = |side, from: fn(&WorkerCounts) -> Option<u64>| (side, from(workers), from(minimal_workers));
     [of(Side::Context, |counts| counts.context), of(Side::Generation, |counts| counts.generation)]
-}
-
-/// One GPU.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct Gpu {
-    pub uuid: String,
-    pub index: u32,
-    pub name: Option<String>,
-    pub state: String,
-    pub utilization_ratio: Option<f64>,
-    pub sm_active_ratio: Option<f64>,
-    pub memory_used_bytes: Option<u64>,
-    pub memory_total_bytes: Option<u64>,
-    pub power_watts: Option<f64>,
-    pub power_limit_watts: Option<f64>,
-    pub celsius: Option<f64>,
-    /// What limits the clocks now.
-    pub clocks_limited_by: Option<Vec<String>>,
-    pub last_xid: Option<u64>,
-}
-
-impl Gpu {
-    #[must_use]
-    pub fn of(gpu: &GpuSnapshot) -> Self {
-        let readings = &gpu.readings;
-        Self {
-            uuid: gpu.identity.uuid.clone(),
-            index: gpu.identity.index,
-            name: gpu.identity.name.clone(),
-            state: gpu.state.name().to_owned(),
-            utilization_ratio: readings.utilization_ratio,
-            sm_active_ratio: readings.activity.sm,
-            memory_used_bytes: readings.memory.used_bytes,
-            memory_total_bytes: readings.memory.total_bytes,
-            power_watts: readings.power_usage_watts,
-            power_limit_watts: readings.power_limit_watts,
-            celsius: readings.temperature_celsius.gpu,
-            clocks_limited_by: readings.clock_reasons().map(|reasons| reasons.map(str::to_owned).collect()),
-            last_xid: gpu.last_xid.map(|last| last.code),
-        }
-    }
 }

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
+use trtllm_records::gpu::GpuReading;
 use trtllm_records::{EngineAbout, Message, PollFailure, RecorderCounts};
 
-use crate::gpu::GpuReading;
 use crate::{Entry, Line, RecordedMoment, Settled};
 
 use super::{Command, Queue};

@@ -1,10 +1,12 @@
 //! GPUs as NVML last reported them, in base units. A value is absent if its call failed or is not supported.
 
+mod reading;
 mod readings;
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+pub use reading::GpuReading;
 pub use readings::*;
 
 use crate::named_variants::named_variants;
@@ -126,6 +128,13 @@ pub const CLOCK_REASONS: [&str; 9] = [
     "display_clock_setting",
 ];
 
+/// The names of the reasons in NVML's mask.
+#[must_use]
+pub fn clock_reasons(mask: u64) -> Vec<String> {
+    let names = CLOCK_REASONS.into_iter().enumerate();
+    names.filter(|(bit, _)| mask >> bit & 1 == 1).map(|(_, name)| name.to_owned()).collect()
+}
+
 named_variants! {
     /// The state of NVML itself.
     #[derive(Default)]
@@ -161,6 +170,8 @@ pub struct GpuInventory {
     pub cuda_version: Option<String>,
     /// In NVML index order.
     pub gpus: Vec<GpuSnapshot>,
+    /// The same GPUs, with the values that verdicts and people need. A recording has only these.
+    pub readings: Vec<GpuReading>,
     /// The largest number of selected GPUs since start. If fewer GPUs are `Ok`, at least one has failed or vanished.
     pub expected: u32,
     /// Number of GPUs that are not selected and so not listed.

@@ -1,6 +1,5 @@
 //! The readings of one poll of a GPU, in base units. A reading is `None`, never 0, if its call failed or is not supported.
 
-use super::CLOCK_REASONS;
 use crate::named_numbers::{NamedNumbers, named_numbers};
 
 /// Values that every poll reads, except `health`.
@@ -41,15 +40,6 @@ pub struct GpuReadings {
     pub mig: Vec<MigInstance>,
     /// Values of the last slow poll, which happens every 15 s.
     pub health: GpuHealth,
-}
-
-impl GpuReadings {
-    /// The reasons that limit the clocks now. `None` if they are not known.
-    pub fn clock_reasons(&self) -> Option<impl Iterator<Item = &'static str>> {
-        let mask = self.clocks_event_reasons?;
-        let names = CLOCK_REASONS.into_iter().enumerate();
-        Some(names.filter(move |(bit, _)| mask >> bit & 1 == 1).map(|(_, name)| name))
-    }
 }
 
 named_numbers! {

@@ -8,7 +8,7 @@ use trtllm_fold::EngineState;
 use trtllm_fold::orchestrator::OrchestratorFold;
 use trtllm_records::OrchestratorReading;
 use trtllm_records::bench_report::{BenchPerformance, BenchReport, BenchRequests};
-use trtllm_records::gpu::{GpuInventory, GpuReadings, GpuSnapshot, GpuState, LastXid, NvmlState};
+use trtllm_records::gpu::{GpuInventory, GpuReading, GpuState, NvmlState, clock_reasons};
 use trtllm_records::orchestrator::{OrchestratorCount, OrchestratorCounter, OrchestratorTime, Side, WorkerCounts};
 
 use super::engine::EngineCase;
@@ -167,10 +167,13 @@ fn an_engine_below_its_benchmark_is_named_at_equal_load_only() {
     assert_eq!(names(&hidden), ["statistics-incomplete"]);
 }
 
-fn gpu(state: GpuState, reasons: u64) -> GpuSnapshot {
-    let readings = GpuReadings { clocks_event_reasons: Some(reasons), ..GpuReadings::default() };
-    let identity = trtllm_records::gpu::GpuIdentity { uuid: "GPU-a".to_owned(), ..Default::default() };
-    GpuSnapshot { identity, state, readings, last_poll: None, xids: Vec::new(), last_xid: None, reports_xids: true }
+fn gpu(state: GpuState, reasons: u64) -> GpuReading {
+    GpuReading {
+        uuid: "GPU-a".to_owned(),
+        state: state.name().to_owned(),
+        clocks_limited_by: Some(clock_reasons(reasons)),
+        ..GpuReading::default()
+    }
 }
 
 /// A GPU whose counters have not grown.
@@ -185,11 +188,11 @@ fn quiet() -> GpuMark {
     }
 }
 
-fn gpu_findings(gpu: GpuSnapshot, later: GpuMark, nvml: NvmlState, expected: u32) -> Vec<Finding> {
+fn gpu_findings(gpu: GpuReading, later: GpuMark, nvml: NvmlState, expected: u32) -> Vec<Finding> {
     let mut window = GpuWindow::new("GPU-a".to_owned());
     window.push(quiet());
     window.push(GpuMark { at: 60.0, ..later });
-    let inventory = GpuInventory { nvml, gpus: vec![gpu], expected, ..GpuInventory::default() };
+    let inventory = GpuInventory { nvml, readings: vec![gpu], expected, ..GpuInventory::default() };
     gpu::findings(&inventory, &[window], "here")
 }
 
@@ -212,7 +215,7 @@ fn gpus_that_are_lost_slowed_down_or_in_error_are_named() {
     let capped = GpuMark { throttled_by_power: Some(31.0), throttled_by_heat: Some(2.9), ..quiet };
     assert_eq!(names(&gpu_findings(healthy(), capped, up, 1)), ["gpu-power-capped"]);
     let mut with_xid = healthy();
-    (with_xid.xids, with_xid.last_xid) = (vec![(79, 1)], Some(LastXid { code: 79, at_us: 0 }));
+    (with_xid.xids, with_xid.last_xid) = (Some(1), Some(79));
     let errors = gpu_findings(with_xid.clone(), GpuMark { xids: 1.0, ..quiet }, up, 1);
     assert_eq!(names(&errors), ["gpu-errors"]);
     assert!(errors[0].evidence.iter().any(|fact| fact.name == "last Xid" && fact.value == 79.0));

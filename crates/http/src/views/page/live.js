@@ -300,7 +300,7 @@ const GPU_COLUMNS = [
   ["SM active", ({ smActiveRatio }) => shown(smActiveRatio, percent), "wide"],
   ["Memory", ({ memoryUsedBytes: used, memoryTotalBytes: total }) => shown(used, () => `${plain.format(used / GIB)} of ${plain.format(total / GIB)} GiB`), "wide"],
   ["Power", ({ powerWatts: power, powerLimitWatts: limit }) => shown(power, () => (limit === undefined ? watts(power) : `${plain.format(power)} of ${watts(limit)}`)), "wide"],
-  ["Temperature", ({ celsius }) => shown(celsius, (celsius) => `${plain.format(celsius)} °C`), "wide"],
+  ["Temperature", ({ temperatureCelsius }) => shown(temperatureCelsius, (celsius) => `${plain.format(celsius)} °C`), "wide"],
   ["Clocks limited by", ({ clocksLimitedBy }) => shown(clocksLimitedBy, (reasons) => reasons.join(", ").replaceAll("_", " ") || "nothing"), "words"],
   ["Last Xid", ({ lastXid }) => shown(lastXid, count), "wide"],
 ];
