@@ -593,7 +593,10 @@ fn an_exporter_of_another_version_is_told_from_one_that_works() {
         ("/api/v1/findings", 200, r#"{"apiVersion":2,"findings":{}}"#),
     ]);
     let older = Served::start(&[("/api/v1/engines", 200, "[]")]);
-    let other = Served::start(&[("/api/v1/engines", 200, "hello")]);
+    let other = Served::start(&[
+        ("/api/v1/engines", 200, "hello"),
+        ("/api/v1/findings", 200, r#"{"apiVersion":1,"findings":[]}"#),
+    ]);
     for (served, words) in [
         (newer, "the exporter has version 2 of the API, and this program reads version 1"),
         (older, "/api/v1/findings is missing"),

@@ -6,6 +6,7 @@
 mod activation;
 mod aliases;
 mod api;
+mod api_golden;
 mod autoscaling;
 mod bad_flags;
 mod bad_input;

@@ -113,7 +113,7 @@ pub struct Judged {
     pub context_share: f64,
 }
 
-/// Seconds that each unit of work adds to an iteration, by the linear fit.
+/// JSON of `/api/v1/model`: seconds that each unit of work adds to an iteration, by the linear fit.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Prices {
@@ -153,7 +153,7 @@ struct Recent {
     is_learned: bool,
 }
 
-/// Iterations with about the same work: their number and their means.
+/// JSON of `/api/v1/model`: number and means of iterations with about the same work.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct EqualWork {

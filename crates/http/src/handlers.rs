@@ -8,7 +8,6 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{Html, IntoResponse, Response};
 use serde_json::{Value, json};
 
-use crate::views;
 use crate::views::api::{self, InvalidQuery};
 use crate::views::page::HtmlPage;
 use trtllm_engines::State;
@@ -78,7 +77,7 @@ pub(super) async fn history(shared: Shared<Arc<State>>, RawQuery(query): RawQuer
 }
 
 pub(super) async fn model(shared: Shared<Arc<State>>, RawQuery(query): RawQuery) -> Result<Response, InvalidQuery> {
-    Ok(json(&views::model::model(&shared, &query.unwrap_or_default())?))
+    Ok(json(&api::model(&shared, &query.unwrap_or_default())?))
 }
 
 impl IntoResponse for InvalidQuery {

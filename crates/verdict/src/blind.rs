@@ -56,7 +56,7 @@ blind_spots! {
         "Readings of the engine's GPUs, or a release that reports `gpuForwardTimeMS`.",
 }
 
-/// A blind spot of a verdict, as the API shows it.
+/// JSON of `/api/v1`: a blind spot of a verdict, as the API shows it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BlindSpot {

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 /// and what that costs.
 macro_rules! causes {
     ($($variant:ident = $name:literal: $meaning:literal, $remedy:literal, $trade_off:literal,)*) => {
-        /// What limits an engine. A verdict has exactly one cause.
+        /// JSON of `/api/v1`: what limits an engine. A verdict has exactly one cause.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
         #[serde(rename_all = "snake_case")]
         pub enum Cause { $(#[doc = $meaning] $variant,)* }

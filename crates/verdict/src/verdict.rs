@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::blind::BlindSpot;
 use super::cause::Cause;
 
-/// How bad the cause is.
+/// JSON of `/api/v1`: how bad the cause is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
@@ -32,7 +32,7 @@ impl Severity {
     }
 }
 
-/// How sure the verdict is.
+/// JSON of `/api/v1`: how sure the verdict is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Confidence {
@@ -41,7 +41,7 @@ pub enum Confidence {
     High,
 }
 
-/// The unit in which a number is shown. A share is from 0 to 1.
+/// JSON of `/api/v1`: the unit in which a number is shown. A share is from 0 to 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Unit {
@@ -53,7 +53,7 @@ pub enum Unit {
     Bytes,
 }
 
-/// A number, and the limit from which it shows the cause.
+/// JSON of `/api/v1`: a number, and the limit from which it shows the cause.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Evidence {
     pub name: Cow<'static, str>,
@@ -63,7 +63,7 @@ pub struct Evidence {
     pub threshold: Option<f64>,
 }
 
-/// What limits one engine.
+/// JSON of `/api/v1`: what limits one engine.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Verdict {

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// A number, and the interval that contains its true value with a probability of 90 %.
+/// JSON of `what-if --format json`: a number, and the interval that contains its true value with a probability of 90 %.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Range {
     pub value: f64,
@@ -28,14 +28,15 @@ pub(crate) fn together(one: f64, other: f64) -> f64 {
     (one * one + other * other).sqrt()
 }
 
-/// Seconds: the median and the 95th percentile of a latency, each with its interval.
+/// JSON of `what-if --format json`: the median and the 95th percentile of a latency in seconds, each with its interval.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct LatencyRanges {
     pub p50: Range,
     pub p95: Range,
 }
 
-/// The share of requests that met each objective, from 0 to 1. Absent for an objective that is not set.
+/// JSON of `what-if --format json`: the share of requests that met each objective, from 0 to 1. Absent for an objective
+/// that is not set.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Met {
     pub ttft: Option<Range>,
@@ -44,7 +45,7 @@ pub struct Met {
     pub all: Option<Range>,
 }
 
-/// What an engine does, or what it would do.
+/// JSON of `what-if --format json`: what an engine does, or what it would do.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Forecast {
@@ -65,6 +66,7 @@ pub struct Forecast {
     pub capacity_requests_per_second: Option<Range>,
 }
 
+/// JSON of `what-if --format json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Answer {
     pub supported: bool,

@@ -18,7 +18,8 @@ const NINETY: f64 = 1.645;
 /// Minimum number of known iterations of each engine.
 const ENOUGH_ITERATIONS: f64 = 200.0;
 
-/// Each number of the second engine ÷ the same number of the first. Absent unless both are known.
+/// JSON of `compare --format json`: each number of the second engine ÷ the same number of the first. Absent unless both are
+/// known.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct WorkloadRatios {
@@ -30,7 +31,7 @@ pub struct WorkloadRatios {
     pub batch: Option<f64>,
 }
 
-/// The time of the second engine ÷ the time of the first for equal work.
+/// JSON of `compare --format json`: the time of the second engine ÷ the time of the first for equal work.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct EngineRatios {
@@ -41,6 +42,7 @@ pub struct EngineRatios {
     pub context: Option<Range>,
 }
 
+/// JSON of `compare --format json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Comparison {
     pub workload: WorkloadRatios,

@@ -6,6 +6,7 @@ pub use trtllm_analysis::cost_model::{EqualWork, Prices};
 use trtllm_analysis::iteration_sums::IterationSums;
 use trtllm_analysis::window::{Span, Window};
 
+/// JSON of `/api/v1/model`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MeasuredEngine {
@@ -34,6 +35,7 @@ pub struct MeasuredEngine {
     pub workload: Option<Workload>,
 }
 
+/// JSON of `/api/v1/model`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Workload {
@@ -49,6 +51,7 @@ pub struct Workload {
     pub context_share: Option<f64>,
 }
 
+/// JSON of `/api/v1/model`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Limits {
@@ -61,7 +64,7 @@ pub struct Limits {
     pub overlap: Option<bool>,
 }
 
-/// Seconds of the host in each iteration.
+/// JSON of `/api/v1/model`: seconds of the host in each iteration.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HostSeconds {
@@ -71,6 +74,7 @@ pub struct HostSeconds {
     pub beside_device: Option<f64>,
 }
 
+/// JSON of `/api/v1/model`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum Policy {
@@ -78,6 +82,7 @@ pub enum Policy {
     MaxUtilization,
 }
 
+/// JSON of `/api/v1/model`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Cache {
@@ -85,7 +90,7 @@ pub struct Cache {
     pub tokens_per_block: u32,
 }
 
-/// The largest number of tokens in one iteration.
+/// JSON of `/api/v1/model`: the largest number of tokens in one iteration.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LargestWork {
@@ -93,6 +98,7 @@ pub struct LargestWork {
     pub generation_tokens: f64,
 }
 
+/// JSON of `/api/v1/model`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Drafts {
@@ -101,7 +107,8 @@ pub struct Drafts {
     pub accepted: f64,
 }
 
-/// Times in seconds: `arrived` since an arbitrary moment, `first_token` and `ended` since the arrival.
+/// JSON of `/api/v1/model`: a request. Times are in seconds: `arrived` since an arbitrary moment, `first_token` and
+/// `ended` since the arrival.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Request {
@@ -113,7 +120,7 @@ pub struct Request {
     pub ended: f64,
 }
 
-/// Limits in seconds.
+/// JSON of `/api/v1/model`: the objectives in seconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Objectives {

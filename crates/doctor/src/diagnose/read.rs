@@ -73,11 +73,12 @@ pub(super) async fn read(target: Target, with_details: bool, format: ReportForma
         ReportFormat::Json => target.client(),
     };
     let read = async {
-        let engines = api::engines(&mut client).await?;
+        // The findings come first: they have the version of the API, which the list of engines does not have.
         let mut findings = api::findings(&mut client).await?;
         for finding in findings.iter_mut().filter(|finding| finding.kind == Kind::Exporter) {
             finding.subject.clone_from(&target.url);
         }
+        let engines = api::engines(&mut client).await?;
         let gpus = api::gpus(&mut client).await?.gpus.into_iter().map(|gpu| gpu.uuid).collect();
         let details = match with_details {
             true => details(&mut client, &target.page, &engines).await?,

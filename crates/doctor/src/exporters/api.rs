@@ -1,18 +1,14 @@
 //! Reads the JSON API of an exporter into the types with which the exporter writes it. Makes texts for a terminal printable.
 
-use std::collections::BTreeMap;
-
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use trtllm_http::views::API_VERSION;
+pub(crate) use trtllm_http::views::answers::{Findings, Gpus, History, Model};
 use trtllm_http::views::engine::Engine;
 use trtllm_http::views::history::Slot;
-use trtllm_records::gpu::GpuReading;
 use trtllm_service::printable::one_line;
 use trtllm_verdict::findings::Finding;
-use trtllm_what_if::MeasuredEngine;
 
 use super::client::{Client, Failure, Target};
 use trtllm_config::ConfigError;
@@ -22,15 +18,6 @@ const MAX_ENGINES: usize = 256;
 const MAX_GPUS: usize = 256;
 const MAX_FINDINGS: usize = 4096;
 
-/// The GPUs of an exporter.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-#[serde(default)]
-pub(crate) struct Gpus {
-    pub(crate) gpus: Vec<GpuReading>,
-    /// Why there is no GPU.
-    pub(crate) why: Option<String>,
-}
-
 /// The engines, in the order of the metrics page.
 pub(crate) async fn engines(client: &mut Client) -> Result<Vec<Engine>, Failure> {
     let mut engines: Vec<Engine> = read(client, "/api/v1/engines").await?;
@@ -39,11 +26,7 @@ pub(crate) async fn engines(client: &mut Client) -> Result<Vec<Engine>, Failure>
 }
 
 pub(crate) async fn findings(client: &mut Client) -> Result<Vec<Finding>, Failure> {
-    #[derive(Deserialize)]
-    struct Answer {
-        findings: Vec<Finding>,
-    }
-    let mut answer: Answer = read(client, "/api/v1/findings").await?;
+    let mut answer: Findings = read(client, "/api/v1/findings").await?;
     answer.findings.truncate(MAX_FINDINGS);
     Ok(answer.findings)
 }
@@ -56,16 +39,8 @@ pub(crate) async fn gpus(client: &mut Client) -> Result<Gpus, Failure> {
 
 /// The last minutes of one engine as spans of time, the oldest first. `engine` is `model:version`.
 pub(crate) async fn history(client: &mut Client, engine: &str) -> Result<Vec<Slot>, Failure> {
-    #[derive(Default, Deserialize)]
-    struct Slots {
-        slots: Vec<Slot>,
-    }
-    #[derive(Deserialize)]
-    struct Answer {
-        engines: Vec<Slots>,
-    }
     let query = form_urlencoded::Serializer::new(String::new()).append_pair("engine", engine).finish();
-    let mut answer: Answer = read(client, &format!("/api/v1/history?{query}")).await?;
+    let mut answer: History = read(client, &format!("/api/v1/history?{query}")).await?;
     Ok(answer.engines.pop().unwrap_or_default().slots)
 }
 
@@ -114,19 +89,6 @@ fn make_printable(value: &mut Value) {
         }
         _ => {}
     }
-}
-
-/// The costs and requests of one engine, now or at a time in the past.
-#[derive(Debug, Deserialize)]
-pub(crate) struct Model {
-    pub(crate) model: String,
-    pub(crate) version: String,
-    /// Seconds since 1970. Absent for the present.
-    pub(crate) at: Option<f64>,
-    /// Settings and versions by name.
-    #[serde(default)]
-    pub(crate) configuration: BTreeMap<String, String>,
-    pub(crate) present: MeasuredEngine,
 }
 
 /// Reads `/api/v1/model`. `engine` is MODEL or MODEL:VERSION, needed if there are several.

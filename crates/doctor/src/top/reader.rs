@@ -48,8 +48,9 @@ pub(super) async fn follow(
 
 /// Reads one exporter once.
 async fn read(client: &mut Client, history_of: Option<EngineId>) -> Result<ExporterReading, Failure> {
+    // The GPUs come first: they have the version of the API, which the list of engines does not have.
+    let Gpus { gpus, why, .. } = api::gpus(client).await?;
     let engines = api::engines(client).await?;
-    let Gpus { gpus, why } = api::gpus(client).await?;
     let history = match history_of {
         // Without its history, the rest can still be shown. The engine may have disappeared meanwhile.
         Some(engine) => Some((engine.clone(), api::history(client, &engine).await.unwrap_or_default())),

@@ -62,7 +62,7 @@ fn answer<T: serde::de::DeserializeOwned>(json: &Value) -> T {
 
 fn reading(engines: &Value, gpus: &Value) -> ExporterReading {
     let slots = json!([{"ago": 5, "seconds": 5, "scheduled": 11}, {"ago": 0, "seconds": 5, "scheduled": 12}]);
-    let Gpus { gpus, why } = answer(gpus);
+    let Gpus { gpus, why, .. } = answer(gpus);
     let no_gpus = why.unwrap_or_default();
     let (engines, slots) = (answer(engines), answer(&slots));
     ExporterReading { engines, gpus, no_gpus, history: Some(("llama:1".to_owned(), slots)) }

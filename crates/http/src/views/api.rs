@@ -6,12 +6,12 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use axum::http::StatusCode;
-use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use trtllm_engines::{EngineSlot, RECENT_RECORDS, State};
 use trtllm_fold::batch_time::BatchTime;
 
+use super::answers::{Derived, Discovered, EngineVerdict, Findings, Gpus, Model, Versioned};
 use super::engine::Engine;
 use super::history;
 use super::json::{array, without_nulls};
@@ -40,28 +40,35 @@ pub(super) fn engine(slot: &EngineSlot) -> Value {
 pub fn findings(state: &State) -> Value {
     let verdict = |slot: &Arc<EngineSlot>| {
         let verdict = slot.with_judged(|judged| judged.verdict.verdict().cloned());
-        json!({"model": slot.name.model, "version": slot.name.version, "verdict": verdict})
+        EngineVerdict { model: slot.name.model.clone(), version: slot.name.version.clone(), verdict }
     };
-    without_nulls(&json!({
-        "apiVersion": super::API_VERSION,
-        "engines": state.slots().iter().map(verdict).collect::<Value>(),
-        "findings": state.findings(),
-    }))
+    let engines = state.slots().iter().map(verdict).collect();
+    without_nulls(&Versioned::new(Findings { engines, findings: state.findings() }))
 }
 
 /// All GPUs, or the reason why there is none.
 #[must_use]
 pub fn gpus(state: &State) -> Value {
     let inventory = state.gpus();
-    let none = inventory.readings.is_empty().then(|| reasons::no_gpus(inventory.nvml));
-    let (nvml, gpus) = (inventory.nvml.name(), &inventory.readings);
-    without_nulls(&json!({"apiVersion": super::API_VERSION, "nvml": nvml, "why": none, "gpus": gpus}))
+    let why = inventory.readings.is_empty().then(|| reasons::no_gpus(inventory.nvml).to_owned());
+    let (nvml, gpus) = (inventory.nvml.name().to_owned(), inventory.readings.clone());
+    without_nulls(&Versioned::new(Gpus { nvml, why, gpus }))
 }
 
 /// What `--source auto` found at each address.
 #[must_use]
 pub fn discovery(state: &State) -> Value {
-    state.discovery.lock().iter().map(|(address, finding)| json!({"address": address, "finding": finding})).collect()
+    let found = state.discovery.lock().clone().into_iter();
+    without_nulls(&found.map(|(address, finding)| Discovered { address, finding }).collect::<Vec<_>>())
+}
+
+/// The costs of an engine's iterations and its last requests. Fails if the parameter `engine` names no engine or several.
+pub fn model(state: &State, query: &str) -> Result<Value, InvalidQuery> {
+    let slot = chosen_engine(query, state)?;
+    let (model, version) = (slot.name.model.clone(), slot.name.version.clone());
+    let configuration = slot.lock().configuration();
+    let model = Model { model, version, at: None, configuration, present: slot.measured() };
+    Ok(without_nulls(&Versioned::new(model)))
 }
 
 /// The sources that were never polled successfully, one line each; `None` if there is no such source. If the exporter
@@ -105,25 +112,12 @@ pub fn iterations(state: &State, query: &str) -> Result<String, InvalidQuery> {
     Ok(array(records.into_iter().map(|kept| {
         let mut json = without_nulls(&*kept.record);
         if let Some(time) = kept.record.iter.and_then(|iter| times.get(&iter)) {
-            json["derived"] = without_nulls(&DerivedJson::of(time));
+            let rounded = |seconds: f64| (seconds * 1e7).round() / 1e7;
+            let device_seconds = time.device_seconds.map(rounded);
+            json["derived"] = without_nulls(&Derived { batch_seconds: rounded(time.seconds), device_seconds });
         }
         json
     })))
-}
-
-/// What the exporter has derived from a record and its neighbours.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct DerivedJson {
-    batch_seconds: f64,
-    device_seconds: Option<f64>,
-}
-
-impl DerivedJson {
-    fn of(time: &BatchTime) -> Self {
-        let rounded = |seconds: f64| (seconds * 1e7).round() / 1e7;
-        Self { batch_seconds: rounded(time.seconds), device_seconds: time.device_seconds.map(rounded) }
-    }
 }
 
 /// A parameter that is invalid, or that asks for something that does not exist or cannot be read now, with the reason.
@@ -135,7 +129,7 @@ pub struct InvalidQuery {
 }
 
 impl InvalidQuery {
-    pub(super) fn new(status: StatusCode, parameter: &'static str, error: impl Into<String>) -> Self {
+    fn new(status: StatusCode, parameter: &'static str, error: impl Into<String>) -> Self {
         Self { status, parameter, error: error.into() }
     }
 }
@@ -160,7 +154,7 @@ fn seconds(query: &str) -> Result<f64, InvalidQuery> {
 }
 
 /// The engine that the parameter `engine` names.
-pub(super) fn chosen_engine(query: &str, state: &State) -> Result<Arc<EngineSlot>, InvalidQuery> {
+fn chosen_engine(query: &str, state: &State) -> Result<Arc<EngineSlot>, InvalidQuery> {
     find_engine(&last_value(query, "engine").unwrap_or_default(), state)
 }
 

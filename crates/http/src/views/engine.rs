@@ -12,7 +12,7 @@ use super::history;
 use super::numbers::{LoadJson, Numbers, OrchestratorJson};
 use super::reasons;
 
-/// One engine. Times are in seconds since 1970 UTC.
+/// JSON of `/api/v1/engines`: one engine. Times are in seconds since 1970 UTC.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Engine {
@@ -50,6 +50,7 @@ pub struct Engine {
     pub verdict: Option<Verdict>,
 }
 
+/// JSON of `/api/v1/engines`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct LastPoll {
@@ -66,7 +67,7 @@ pub struct LastPoll {
     pub error: Option<String>,
 }
 
-/// The counters of the metrics page.
+/// JSON of `/api/v1/engines`: the counters of the metrics page.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Totals {

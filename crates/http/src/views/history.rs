@@ -2,12 +2,13 @@
 //! in `/api/v1/history`. Unknown numbers are left out.
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use trtllm_analysis::window::{Mark, Span};
 use trtllm_engines::{EngineJudgement, EngineSlot, State};
 use trtllm_verdict::gpu_window::{GpuMark, GpuWindow};
 
+use super::answers::{EngineHistory, GpuHistory, GpuSlot};
 use super::json::{without_nulls, write_array};
 use super::numbers::Numbers;
 
@@ -16,7 +17,7 @@ pub(super) const WINDOW: f64 = 30.0;
 /// Limit of the seconds in `/api/v1/history`.
 pub const MOST_SECONDS: f64 = 300.0;
 
-/// The numbers of five seconds.
+/// JSON of `/api/v1/history`: the numbers of five seconds.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Slot {
@@ -47,25 +48,22 @@ fn of_engine(engine: &EngineSlot, seconds: f64) -> Value {
     let slots = engine.with_judged(|judged| {
         let newest = judged.window.last().map_or(0.0, |mark| mark.at);
         let recent = |(_, mark): &(Span, &Mark)| newest - mark.at < seconds;
-        judged
-            .window
-            .slots()
-            .filter(recent)
-            .map(|(span, mark)| without_nulls(&Slot { ago: newest - mark.at, numbers: Numbers::of(&span) }))
-            .collect::<Value>()
+        let recent = judged.window.slots().filter(recent);
+        recent.map(|(span, mark)| Slot { ago: newest - mark.at, numbers: Numbers::of(&span) }).collect()
     });
-    json!({"model": engine.name.model, "version": engine.name.version, "slots": slots})
+    let (model, version) = (engine.name.model.clone(), engine.name.version.clone());
+    without_nulls(&EngineHistory { model, version, slots })
 }
 
 fn of_gpu(gpu: &GpuWindow, seconds: f64) -> Value {
     let newest = gpu.marks().next_back().map_or(0.0, |mark| mark.at);
     let recent = gpu.marks().filter(|mark| newest - mark.at < seconds);
-    let slot = |mark: &GpuMark| {
-        let GpuMark { utilization, watts, clock_share, is_ok, .. } = *mark;
-        let ago = newest - mark.at;
-        without_nulls(
-            &json!({"ago": ago, "ok": is_ok, "utilizationRatio": utilization, "powerWatts": watts, "clockRatio": clock_share}),
-        )
+    let slot = |mark: &GpuMark| GpuSlot {
+        ago: newest - mark.at,
+        ok: mark.is_ok,
+        utilization_ratio: mark.utilization,
+        power_watts: mark.watts,
+        clock_ratio: mark.clock_share,
     };
-    json!({"uuid": gpu.uuid, "slots": recent.map(slot).collect::<Value>()})
+    without_nulls(&GpuHistory { uuid: gpu.uuid.clone(), slots: recent.map(slot).collect() })
 }

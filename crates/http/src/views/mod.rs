@@ -1,10 +1,10 @@
 //! The page at `/` and the JSON of `/api/v1`, for people and scripts. Both are built from the state.
 
+pub mod answers;
 pub mod api;
 pub mod engine;
 pub mod history;
 mod json;
-pub mod model;
 pub mod numbers;
 pub mod page;
 mod reasons;

@@ -11,7 +11,7 @@ use trtllm_fold::rank_totals::{Rank, RankLoad};
 use trtllm_records::orchestrator::{Side, WorkerCounts};
 use trtllm_verdict::findings::orchestrator::OrchestratorMark;
 
-/// The load of an engine in its last iteration.
+/// JSON of `/api/v1/engines`: the load of an engine in its last iteration.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct LoadJson {
@@ -31,7 +31,7 @@ pub struct LoadJson {
     pub ranks: Vec<RankLoadJson>,
 }
 
-/// One rank of attention data parallelism in the last iteration.
+/// JSON of `/api/v1/engines`: one rank of attention data parallelism in the last iteration.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RankLoadJson {
@@ -77,7 +77,7 @@ impl RankLoadJson {
     }
 }
 
-/// What happened in a span of time. Rates are per second, times in seconds.
+/// JSON of `/api/v1`: what happened in a span of time. Rates are per second, times in seconds.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Numbers {
@@ -105,6 +105,7 @@ pub struct Numbers {
     pub cancelled_per_second: f64,
 }
 
+/// JSON of `/api/v1`: the mean and the quantiles of a distribution in seconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TimesJson {
@@ -154,7 +155,8 @@ impl TimesJson {
     }
 }
 
-/// What an orchestrator of disaggregated serving did in a span of time, by side: context, generation or encoder.
+/// JSON of `/api/v1/engines`: what an orchestrator of disaggregated serving did in a span of time, by side: context, generation or
+/// encoder.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct OrchestratorNumbers {
@@ -165,7 +167,7 @@ pub struct OrchestratorNumbers {
     pub sides: BTreeMap<String, SideNumbers>,
 }
 
-/// Requests to the workers of one side.
+/// JSON of `/api/v1/engines`: requests to the workers of one side.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SideNumbers {
@@ -200,7 +202,7 @@ impl OrchestratorNumbers {
     }
 }
 
-/// Workers of an orchestrator, and its counts since the exporter first read it.
+/// JSON of `/api/v1/engines`: workers of an orchestrator, and its counts since the exporter first read it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct OrchestratorJson {
@@ -215,6 +217,7 @@ pub struct OrchestratorJson {
     pub window: Option<OrchestratorNumbers>,
 }
 
+/// JSON of `/api/v1/engines`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct OrchestratorSide {

@@ -1,68 +1,74 @@
 //! The readings of a GPU that verdicts, recordings, the JSON API and people need.
 
 use serde::{Deserialize, Deserializer, Serialize};
-use serde_with::skip_serializing_none;
 
 use super::{GpuSnapshot, clock_reasons};
 
-/// Values are in base units. Absent values were not read. Recordings of earlier builds have the names in `alias`.
-#[skip_serializing_none]
+/// JSON of `/api/v1/gpus` and of recordings: one GPU. Values are in base units. Absent values were not read. Recordings of earlier
+/// builds have the names in `alias`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct GpuReading {
     pub uuid: String,
     pub index: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// The name of the state on the metrics page.
     pub state: String,
     /// In a recording: whether it is known that the engine runs on this GPU.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub serves: Option<bool>,
-    #[serde(alias = "utilization_ratio")]
+    #[serde(alias = "utilization_ratio", skip_serializing_if = "Option::is_none")]
     pub utilization_ratio: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub sm_active_ratio: Option<f64>,
-    #[serde(alias = "memory_used_bytes")]
+    #[serde(alias = "memory_used_bytes", skip_serializing_if = "Option::is_none")]
     pub memory_used_bytes: Option<u64>,
-    #[serde(alias = "memory_total_bytes")]
+    #[serde(alias = "memory_total_bytes", skip_serializing_if = "Option::is_none")]
     pub memory_total_bytes: Option<u64>,
-    #[serde(alias = "power_watts")]
+    #[serde(alias = "power_watts", skip_serializing_if = "Option::is_none")]
     pub power_watts: Option<f64>,
     /// The management limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub power_limit_watts: Option<f64>,
     /// The lowest of all limits, and the limit of a GPU whose limit was not changed.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub power_limit_enforced_watts: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub power_limit_default_watts: Option<f64>,
-    #[serde(alias = "energy_joules")]
+    #[serde(alias = "energy_joules", skip_serializing_if = "Option::is_none")]
     pub energy_joules: Option<f64>,
-    #[serde(alias = "temperature_celsius")]
+    #[serde(alias = "temperature_celsius", skip_serializing_if = "Option::is_none")]
     pub temperature_celsius: Option<f64>,
-    #[serde(alias = "sm_clock_hertz")]
+    #[serde(alias = "sm_clock_hertz", skip_serializing_if = "Option::is_none")]
     pub sm_clock_hertz: Option<u64>,
-    #[serde(alias = "sm_clock_max_hertz")]
+    #[serde(alias = "sm_clock_max_hertz", skip_serializing_if = "Option::is_none")]
     pub sm_clock_max_hertz: Option<u64>,
     /// What limits the clocks now. Recordings of earlier builds have NVML's bit mask.
-    #[serde(alias = "clocks_event_reasons", deserialize_with = "names_or_mask")]
+    #[serde(alias = "clocks_event_reasons", deserialize_with = "names_or_mask", skip_serializing_if = "Option::is_none")]
     pub clocks_limited_by: Option<Vec<String>>,
-    #[serde(alias = "throttle_power_ns")]
+    #[serde(alias = "throttle_power_ns", skip_serializing_if = "Option::is_none")]
     pub throttle_power_ns: Option<u64>,
-    #[serde(alias = "throttle_thermal_ns")]
+    #[serde(alias = "throttle_thermal_ns", skip_serializing_if = "Option::is_none")]
     pub throttle_thermal_ns: Option<u64>,
-    #[serde(alias = "throttle_sw_thermal_ns")]
+    #[serde(alias = "throttle_sw_thermal_ns", skip_serializing_if = "Option::is_none")]
     pub throttle_sw_thermal_ns: Option<u64>,
-    #[serde(alias = "throttle_hw_thermal_ns")]
+    #[serde(alias = "throttle_hw_thermal_ns", skip_serializing_if = "Option::is_none")]
     pub throttle_hw_thermal_ns: Option<u64>,
-    #[serde(alias = "throttle_power_brake_ns")]
+    #[serde(alias = "throttle_power_brake_ns", skip_serializing_if = "Option::is_none")]
     pub throttle_power_brake_ns: Option<u64>,
-    #[serde(alias = "throttle_reliability_ns")]
+    #[serde(alias = "throttle_reliability_ns", skip_serializing_if = "Option::is_none")]
     pub throttle_reliability_ns: Option<u64>,
     /// Xid errors since the exporter started. Absent if the driver does not report them.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub xids: Option<u64>,
-    #[serde(alias = "last_xid")]
+    #[serde(alias = "last_xid", skip_serializing_if = "Option::is_none")]
     pub last_xid: Option<u64>,
-    #[serde(alias = "last_xid_us")]
+    #[serde(alias = "last_xid_us", skip_serializing_if = "Option::is_none")]
     pub last_xid_us: Option<i64>,
-    #[serde(alias = "ecc_errors_uncorrected")]
+    #[serde(alias = "ecc_errors_uncorrected", skip_serializing_if = "Option::is_none")]
     pub ecc_errors_uncorrected: Option<u64>,
-    #[serde(alias = "recovery_action")]
+    #[serde(alias = "recovery_action", skip_serializing_if = "Option::is_none")]
     pub recovery_action: Option<u64>,
 }
 

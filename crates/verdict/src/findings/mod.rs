@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use super::verdict::{Evidence, Found, Severity, Unit};
 
-/// What a finding is about.
+/// JSON of `/api/v1/findings`: what a finding is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Kind {
     #[serde(rename = "engine")]
@@ -54,7 +54,7 @@ pub struct Rule {
     pub remedy: &'static str,
 }
 
-/// A rule that applies to a subject, with the evidence.
+/// JSON of `/api/v1/findings`: a rule that applies to a subject, with the evidence.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Finding {

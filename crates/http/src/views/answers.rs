@@ -1,0 +1,126 @@
+//! The answers of `/api/v1`, as the server writes them and commands read them. `engine`, `history` and `numbers` have the parts.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use trtllm_records::gpu::GpuReading;
+use trtllm_verdict::findings::Finding;
+use trtllm_verdict::verdict::Verdict;
+use trtllm_what_if::MeasuredEngine;
+
+use super::history::Slot;
+
+/// JSON of `/api/v1`: an answer with the version of the API.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Versioned<T> {
+    api_version: u32,
+    #[serde(flatten)]
+    answer: T,
+}
+
+impl<T> Versioned<T> {
+    pub(super) fn new(answer: T) -> Self {
+        Self { api_version: super::API_VERSION, answer }
+    }
+}
+
+/// JSON of `/api/v1/findings`.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Findings {
+    #[serde(default)]
+    pub engines: Vec<EngineVerdict>,
+    /// The most severe first.
+    pub findings: Vec<Finding>,
+}
+
+/// JSON of `/api/v1/findings`: what limits one engine. Absent while too little is known.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct EngineVerdict {
+    pub model: String,
+    pub version: String,
+    pub verdict: Option<Verdict>,
+}
+
+/// JSON of `/api/v1/gpus`.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Gpus {
+    /// The state of NVML, as on the metrics page.
+    pub nvml: String,
+    /// Why there is no GPU.
+    pub why: Option<String>,
+    pub gpus: Vec<GpuReading>,
+}
+
+/// JSON of `/api/v1/history`.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct History {
+    #[serde(default)]
+    pub slot_seconds: f64,
+    pub engines: Vec<EngineHistory>,
+    #[serde(default)]
+    pub gpus: Vec<GpuHistory>,
+}
+
+/// JSON of `/api/v1/history`: the slots of one engine, the oldest first.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct EngineHistory {
+    pub model: String,
+    pub version: String,
+    pub slots: Vec<Slot>,
+}
+
+/// JSON of `/api/v1/history`: the slots of one GPU, the oldest first.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct GpuHistory {
+    pub uuid: String,
+    pub slots: Vec<GpuSlot>,
+}
+
+/// JSON of `/api/v1/history`: a GPU at one moment.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct GpuSlot {
+    /// Seconds before the newest slot.
+    pub ago: f64,
+    /// Whether the GPU can be read.
+    pub ok: bool,
+    pub utilization_ratio: Option<f64>,
+    pub power_watts: Option<f64>,
+    /// Clock ÷ the highest clock of this GPU.
+    pub clock_ratio: Option<f64>,
+}
+
+/// JSON of `/api/v1/model`: the costs and requests of one engine, from which `what-if` and `compare` answer questions.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Model {
+    pub model: String,
+    pub version: String,
+    /// Seconds since 1970. Absent for the present, so the API never has it.
+    #[serde(skip)]
+    pub at: Option<f64>,
+    /// Settings and versions by name.
+    #[serde(default)]
+    pub configuration: BTreeMap<String, String>,
+    pub present: MeasuredEngine,
+}
+
+/// JSON of `/api/v1/discovery`: what `--source auto` found at one address, as text for people.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Discovered {
+    pub address: String,
+    pub finding: String,
+}
+
+/// JSON of `/api/v1/iterations`, under the key `derived` of a record: what the exporter has derived from it and its neighbours.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Derived {
+    pub batch_seconds: f64,
+    pub device_seconds: Option<f64>,
+}
