@@ -284,14 +284,6 @@ impl Listener {
     }
 }
 
-/// The address of a TCP connection's peer.
-pub(crate) fn peer_address(stream: &Stream) -> Option<std::net::IpAddr> {
-    match stream {
-        Either::Left(tcp) => Some(tcp.peer_addr().ok()?.ip().to_canonical()),
-        Either::Right(_) => None,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -360,14 +352,12 @@ mod tests {
         let address = listener.local_addr().unwrap();
         let v4 = std::net::SocketAddr::from((Ipv4Addr::LOCALHOST, address.port()));
         let _v4 = TcpStream::connect(v4).await.unwrap();
-        let accepted = listeners[0].accept().await.unwrap();
-        assert_eq!(peer_address(&accepted), Some(Ipv4Addr::LOCALHOST.into()), "as an IPv4 address");
+        listeners[0].accept().await.unwrap();
         // A machine may have no IPv6. Then the listener has an IPv4 address.
         if address.is_ipv6() && std::net::TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).is_ok() {
             let v6 = std::net::SocketAddr::from((Ipv6Addr::LOCALHOST, address.port()));
             let _v6 = TcpStream::connect(v6).await.unwrap();
-            let accepted = listeners[0].accept().await.unwrap();
-            assert_eq!(peer_address(&accepted), Some(Ipv6Addr::LOCALHOST.into()));
+            listeners[0].accept().await.unwrap();
         }
         // The port is in use. A listener on IPv4 alone would hide this.
         let port: Address = format!(":{}", address.port()).parse().unwrap();

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::body::{Body, HttpBody as _};
-use exporter_web_config::{ClientAddress, TlsAcceptor};
+use exporter_web_config::TlsAcceptor;
 use hyper::body::Incoming;
 use hyper::header::{self, HeaderValue};
 use hyper::server::conn::http1;
@@ -21,7 +21,7 @@ use tokio::task::JoinSet;
 use tokio_util::either::Either;
 use tower::ServiceExt as _;
 
-use crate::listen::{self, Listener, Stream};
+use crate::listen::{Listener, Stream};
 use trtllm_page::metrics::http_refusal::HttpRefusal;
 use trtllm_page::metrics::own::HttpMetrics;
 use trtllm_service::log::LogLimit;
@@ -114,7 +114,6 @@ async fn accept(listener: &Listener, service: &Arc<Service>) {
 
 impl Service {
     async fn serve(self: Arc<Self>, stream: Stream, connection: Arc<ConnectionProgress>) {
-        let client = listen::peer_address(&stream).map(ClientAddress::from).unwrap_or_default();
         let stream = match &self.tls {
             None => Either::Left(stream),
             Some(acceptor) => match acceptor.accept(stream).await {
@@ -125,7 +124,7 @@ impl Service {
             },
         };
         let timed = TokioIo::new(Timed { stream, connection: Arc::clone(&connection) });
-        let service = hyper::service::service_fn(|request| self.respond(&connection, client, request));
+        let service = hyper::service::service_fn(|request| self.respond(&connection, request));
         let mut http = http1::Builder::new();
         http.header_read_timeout(None).max_header_size(MAX_HEAD).max_buf_size(MAX_BUFFER);
         let ended = http.serve_connection(timed, service).await;
@@ -137,11 +136,9 @@ impl Service {
     async fn respond(
         &self,
         connection: &ConnectionProgress,
-        client: ClientAddress,
-        mut request: Request<Incoming>,
+        request: Request<Incoming>,
     ) -> Result<axum::response::Response, Infallible> {
         connection.lock().request_started(time_limit(request.headers()));
-        request.extensions_mut().insert(client);
         let mut response = self.router.clone().oneshot(request.map(Body::new)).await?;
         protect(response.headers_mut());
         connection.lock().response_ready(response.body().size_hint().lower() as usize);

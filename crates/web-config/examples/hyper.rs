@@ -1,10 +1,9 @@
 //! Like server.rs, but without axum: a hyper service with a body of bytes.
 //! `cargo run --example hyper -- web.yml 127.0.0.1:9100`
 use std::convert::Infallible;
-use std::net::SocketAddr;
 use std::time::Duration;
 
-use exporter_web_config::{ClientAddress, WebConfig};
+use exporter_web_config::WebConfig;
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
 use hyper::server::conn::http1;
@@ -28,24 +27,20 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     tokio::spawn(config.clone().watch());
     let listener = TcpListener::bind(address).await?;
     loop {
-        let (tcp, client) = listener.accept().await?;
+        let (tcp, _) = listener.accept().await?;
         let (config, tls) = (config.clone(), config.tls_acceptor());
         tokio::spawn(async move {
-            let Some(tls) = tls else { return serve(tcp, client, &config).await };
+            let Some(tls) = tls else { return serve(tcp, &config).await };
             let handshake = tokio::time::timeout(Duration::from_secs(10), tls.accept(tcp)).await;
             if let Ok(Ok(stream)) = handshake {
-                serve(stream, client, &config).await;
+                serve(stream, &config).await;
             }
         });
     }
 }
 
-async fn serve(stream: impl AsyncRead + AsyncWrite + Unpin, client: SocketAddr, config: &WebConfig) {
-    let with_address = move |mut request: Request<Incoming>| {
-        request.extensions_mut().insert(ClientAddress::from(client));
-        request
-    };
-    let service = ServiceBuilder::new().map_request(with_address).layer(config.layer()).service_fn(metrics);
+async fn serve(stream: impl AsyncRead + AsyncWrite + Unpin, config: &WebConfig) {
+    let service = ServiceBuilder::new().layer(config.layer()).service_fn(metrics);
     // An error concerns this connection only, such as a client that disconnects.
     let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), TowerToHyperService::new(service)).await;
 }

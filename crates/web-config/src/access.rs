@@ -20,8 +20,7 @@ impl WebConfig {
     /// The access rules as a layer: rate limit, basic authentication and response headers.
     ///
     /// With axum, add it by `Router::layer` after all routes. The service's response body must implement `From<String>`, as
-    /// axum's does. Put a [`ClientAddress`](crate::ClientAddress) into the extensions of each request, so that clients take turns
-    /// if many passwords must be checked.
+    /// axum's does.
     #[must_use]
     pub fn layer(&self) -> AccessControlLayer {
         AccessControlLayer(self.clone())
@@ -70,8 +69,7 @@ where
                 return Ok(refuse(&config, Refusal::RateLimited));
             }
             let authorization = request.headers().get(header::AUTHORIZATION);
-            let client = request.extensions().get().copied().unwrap_or_default();
-            let mut response = match config.state.auth.check(&settings.users, authorization, client).await {
+            let mut response = match settings.users.check(&config.state.comparisons, authorization).await {
                 Ok(()) => inner.call(request).await?,
                 Err(refusal) => refuse(&config, refusal),
             };

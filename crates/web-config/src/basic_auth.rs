@@ -1,7 +1,7 @@
 //! Basic authentication with bcrypt hashes. A bcrypt comparison takes tens of milliseconds by design. So only one runs at a
-//! time, on a thread for blocking work, and results are cached, because a scraper sends the same password with every request.
+//! time, on a thread for blocking work. A scraper sends the same password with every request, so right ones are remembered.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::str::FromStr as _;
 use std::sync::Arc;
 
@@ -9,25 +9,47 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http::HeaderValue;
 use parking_lot::Mutex;
-use ring::digest::{SHA256, digest};
+use ring::hmac;
+use ring::rand::SystemRandom;
+use tokio::sync::{self, Semaphore};
 
 use crate::error::{Error, Refusal};
-use crate::turns::{ClientAddress, Turns};
 
 /// The highest cost of a hash that is accepted. A comparison of this cost takes about a second, and other requests wait for it.
 /// Each further step doubles the time: a cost of 31 takes a day.
 const MAX_COST: u32 = 14;
-/// Maximum number of cached results, for right and for wrong passwords each, so that guesses cannot evict right ones.
-const CACHED: usize = 100;
+/// Maximum number of requests that wait for a comparison, including the running one. With more, guesses could use up all
+/// connections of a server.
+const MAX_WAITING: usize = 32;
 /// The end of a valid hash that belongs to no user. Passwords of unknown users are compared with it, so that the response time
 /// does not reveal which users exist.
 const DECOY: &str = "$QOauhQNbBCuQDKes6eFzPeMqBSjb7Mr5DUmpZ/VcEd00UAV/LDeSi";
 
-/// `basic_auth_users`: names and bcrypt hashes.
+/// `basic_auth_users`, and which passwords were right. Each load of the file makes a new value, so a reload forgets them.
 pub(crate) struct Users {
-    hashes: BTreeMap<String, String>,
+    users: BTreeMap<String, User>,
     /// The highest cost of all hashes.
     max_cost: u32,
+    /// A random key for the digests of passwords, so that a digest alone cannot be looked up in a list.
+    key: hmac::Key,
+}
+
+struct User {
+    hash: String,
+    /// Digest of the password that was right. Wrong ones are not remembered, so they cannot replace it.
+    accepted: Mutex<Option<hmac::Tag>>,
+}
+
+/// The queue of comparisons. tokio's mutex is fair: requests lock it in the order in which they ask.
+pub(crate) struct Comparisons {
+    waiting: Semaphore,
+    running: Arc<sync::Mutex<()>>,
+}
+
+impl Default for Comparisons {
+    fn default() -> Self {
+        Self { waiting: Semaphore::new(MAX_WAITING), running: Arc::default() }
+    }
 }
 
 impl Users {
@@ -46,24 +68,66 @@ impl Users {
             })?;
             max_cost = max_cost.max(cost);
         }
-        Ok(Self { hashes, max_cost })
+        let key = hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new())
+            .map_err(|_| Error::without_key("the system has no random numbers; check getrandom(2) and /dev/urandom"))?;
+        let users = hashes.into_iter().map(|(name, hash)| (name, User { hash, accepted: Mutex::default() })).collect();
+        Ok(Self { users, max_cost, key })
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.hashes.is_empty()
+        self.users.is_empty()
     }
-}
 
-/// Compares `password` with `hash`. A wrong password takes equally long for every user.
-fn verify(password: &[u8], hash: &str, max_cost: u32) -> bool {
-    if bcrypt::verify(password, hash).unwrap_or(false) {
-        return true;
+    /// Checks the `Authorization` header of a request. Without users, every request is accepted.
+    pub(crate) async fn check(
+        self: &Arc<Self>,
+        comparisons: &Comparisons,
+        authorization: Option<&HeaderValue>,
+    ) -> Result<(), Refusal> {
+        if self.is_empty() {
+            return Ok(());
+        }
+        let (name, password) = authorization.and_then(credentials).ok_or(Refusal::Unauthorized)?;
+        if self.was_accepted(&name, &password) {
+            return Ok(());
+        }
+        let _waiting = comparisons.waiting.try_acquire().map_err(|_| Refusal::Overloaded)?;
+        let turn = Arc::clone(&comparisons.running).lock_owned().await;
+        // A request that waited before this one may have had the same password.
+        if self.was_accepted(&name, &password) {
+            return Ok(());
+        }
+        let users = Arc::clone(self);
+        let compared = tokio::task::spawn_blocking(move || {
+            // This continues even if the client disconnects. So the turn lasts as long as the comparison, and the result is kept.
+            let _turn = turn;
+            users.compare(&name, &password)
+        });
+        if compared.await.unwrap_or(false) { Ok(()) } else { Err(Refusal::Unauthorized) }
     }
-    let cost = bcrypt::HashParts::from_str(hash).map_or(max_cost, |parts| parts.get_cost());
-    for cost in padding_costs(cost, max_cost) {
-        let _ = bcrypt::verify(password, &decoy(cost));
+
+    fn was_accepted(&self, name: &str, password: &[u8]) -> bool {
+        let accepted = self.users.get(name).and_then(|user| *user.accepted.lock());
+        accepted.is_some_and(|tag| hmac::verify(&self.key, password, tag.as_ref()).is_ok())
     }
-    false
+
+    /// Compares `password` with the hash of the user, and remembers it if it is right. A wrong password takes equally long for
+    /// every user.
+    fn compare(&self, name: &str, password: &[u8]) -> bool {
+        let user = self.users.get(name);
+        let hash = user.map_or_else(|| decoy(self.max_cost), |user| user.hash.clone());
+        if bcrypt::verify(password, &hash).unwrap_or(false) {
+            if let Some(user) = user {
+                *user.accepted.lock() = Some(hmac::sign(&self.key, password));
+            }
+            return user.is_some();
+        }
+        let cost = bcrypt::HashParts::from_str(&hash).map_or(self.max_cost, |parts| parts.get_cost());
+        for cost in padding_costs(cost, self.max_cost) {
+            let _ = bcrypt::verify(password, &decoy(cost));
+        }
+        false
+    }
 }
 
 /// The costs of further comparisons, so that all comparisons together take as long as one of `max_cost`. Each doubles the
@@ -74,81 +138,6 @@ const fn padding_costs(cost: u32, max_cost: u32) -> std::ops::Range<u32> {
 
 fn decoy(cost: u32) -> String {
     format!("$2y${cost:02}{DECOY}")
-}
-
-/// Checks passwords and caches the results.
-#[derive(Default)]
-pub(crate) struct BasicAuth {
-    cache: Mutex<Cache>,
-    turns: Turns,
-}
-
-/// Digests of user, hash and password. A changed hash has another digest, so a reload does not have to clear the cache.
-#[derive(Default)]
-struct Cache {
-    accepted: HashSet<Vec<u8>>,
-    rejected: HashSet<Vec<u8>>,
-}
-
-impl BasicAuth {
-    /// Checks the `Authorization` header of a request from `client`. Without users, every request is accepted.
-    pub(crate) async fn check(
-        self: &Arc<Self>,
-        users: &Users,
-        authorization: Option<&HeaderValue>,
-        client: ClientAddress,
-    ) -> Result<(), Refusal> {
-        if users.is_empty() {
-            return Ok(());
-        }
-        let (user, password) = authorization.and_then(credentials).ok_or(Refusal::Unauthorized)?;
-        let (hash, known_user) = match users.hashes.get(&user) {
-            Some(hash) => (hash.clone(), true),
-            None => (decoy(users.max_cost), false),
-        };
-        // Neither a user nor a hash contains a colon, so different inputs have different digests.
-        let digest = digest(&SHA256, &[user.as_bytes(), hash.as_bytes(), &password].join(&b':')).as_ref().to_vec();
-        let result = |accepted: bool| if accepted { Ok(()) } else { Err(Refusal::Unauthorized) };
-        if let Some(accepted) = self.cached(&digest) {
-            return result(accepted);
-        }
-        let turn = self.turns.wait(client).await.ok_or(Refusal::Overloaded)?;
-        // A request that waited before this one may have had the same password.
-        if let Some(accepted) = self.cached(&digest) {
-            return result(accepted);
-        }
-        let (auth, max_cost) = (Arc::clone(self), users.max_cost);
-        let compared = tokio::task::spawn_blocking(move || {
-            // This continues even if the client disconnects. So the turn lasts as long as the comparison, and the result is kept.
-            let _turn = turn;
-            let accepted = verify(&password, &hash, max_cost) && known_user;
-            auth.turns.compared(client, accepted);
-            auth.store(digest, accepted);
-            accepted
-        });
-        result(compared.await.unwrap_or(false))
-    }
-
-    /// Whether the password was accepted before. `None` if it was not compared yet.
-    fn cached(&self, digest: &[u8]) -> Option<bool> {
-        let cache = self.cache.lock();
-        if cache.accepted.contains(digest) {
-            return Some(true);
-        }
-        cache.rejected.contains(digest).then_some(false)
-    }
-
-    fn store(&self, digest: Vec<u8>, accepted: bool) {
-        let mut cache = self.cache.lock();
-        let digests = if accepted { &mut cache.accepted } else { &mut cache.rejected };
-        // Evicts any entry: the order of a set is random.
-        if digests.len() >= CACHED
-            && let Some(one) = digests.iter().next().cloned()
-        {
-            digests.remove(&one);
-        }
-        digests.insert(digest);
-    }
 }
 
 fn credentials(authorization: &HeaderValue) -> Option<(String, Vec<u8>)> {
@@ -166,6 +155,7 @@ fn credentials(authorization: &HeaderValue) -> Option<(String, Vec<u8>)> {
 #[cfg(test)]
 mod tests {
     use std::task::Poll;
+    use std::time::Duration;
 
     use super::*;
 
@@ -175,73 +165,108 @@ mod tests {
         HeaderValue::from_str(&format!("Basic {}", STANDARD.encode(format!("{user}:{password}")))).unwrap()
     }
 
-    fn users(password: &str) -> Users {
+    fn users(password: &str) -> Arc<Users> {
         let hash = bcrypt::hash_with_salt(password, 4, *b"sixteen bytes---").unwrap().to_string();
-        Users::new(BTreeMap::from([("ann".to_owned(), hash)])).unwrap()
+        Arc::new(Users::new(BTreeMap::from([("ann".to_owned(), hash)])).unwrap())
+    }
+
+    fn accepted(users: &Users) -> Option<Vec<u8>> {
+        users.users["ann"].accepted.lock().map(|tag| tag.as_ref().to_vec())
     }
 
     #[tokio::test]
     async fn only_the_right_password_of_a_known_user_is_authorized() {
-        let (auth, users) = (Arc::new(BasicAuth::default()), users("secret:with colon"));
-        let check = async |user: &str, password: &str| {
-            auth.check(&users, Some(&authorization(user, password)), ClientAddress::default()).await
-        };
+        let (users, comparisons) = (users("secret:with colon"), Comparisons::default());
+        let check =
+            async |user: &str, password: &str| users.check(&comparisons, Some(&authorization(user, password))).await;
         for _ in 0..2 {
             assert_eq!(check("ann", "secret:with colon").await, Ok(()));
             assert_eq!(check("ann", "secret").await, UNAUTHORIZED);
             assert_eq!(check("bob", "secret:with colon").await, UNAUTHORIZED);
             assert_eq!(check("", "fakepassword").await, UNAUTHORIZED, "the decoy's own password");
         }
-        assert_eq!(auth.check(&users, None, ClientAddress::default()).await, UNAUTHORIZED);
+        assert_eq!(users.check(&comparisons, None).await, UNAUTHORIZED);
         for junk in ["Basic", "Basic !", "Basic YQ==", "Bearer YTpi"] {
-            assert_eq!(
-                auth.check(&users, Some(&HeaderValue::from_static(junk)), ClientAddress::default()).await,
-                UNAUTHORIZED,
-                "{junk}"
-            );
+            let junk = HeaderValue::from_static(junk);
+            assert_eq!(users.check(&comparisons, Some(&junk)).await, UNAUTHORIZED, "{junk:?}");
         }
     }
 
     #[tokio::test]
-    async fn a_changed_password_invalidates_the_old_one_at_once() {
-        let auth = Arc::new(BasicAuth::default());
-        let old = authorization("ann", "old");
-        assert_eq!(auth.check(&users("old"), Some(&old), ClientAddress::default()).await, Ok(()));
-        assert_eq!(auth.check(&users("new"), Some(&old), ClientAddress::default()).await, UNAUTHORIZED);
+    async fn only_the_digest_of_a_right_password_is_kept_and_each_load_has_its_own_key() {
+        let comparisons = Comparisons::default();
+        let mut digests = Vec::new();
+        for users in [users("secret"), users("secret")] {
+            users.check(&comparisons, Some(&authorization("ann", "guess"))).await.unwrap_err();
+            assert_eq!(accepted(&users), None);
+            users.check(&comparisons, Some(&authorization("ann", "secret"))).await.unwrap();
+            digests.extend(accepted(&users));
+            for guess in 0..100 {
+                users.check(&comparisons, Some(&authorization("ann", &guess.to_string()))).await.unwrap_err();
+            }
+            assert_eq!(accepted(&users).as_ref(), digests.last(), "a guess replaced the right password");
+        }
+        assert_eq!(digests.len(), 2);
+        assert_ne!(digests[0], digests[1]);
     }
 
     #[tokio::test]
-    async fn guessing_neither_grows_memory_nor_evicts_valid_passwords() {
-        let (auth, users) = (Arc::new(BasicAuth::default()), users("secret"));
-        let check = async |password: &str| {
-            auth.check(&users, Some(&authorization("ann", password)), ClientAddress::default()).await
-        };
-        check("secret").await.unwrap();
-        for guess in 0..CACHED + 50 {
-            check(&guess.to_string()).await.unwrap_err();
+    async fn a_password_that_was_right_does_not_wait_for_guesses_and_few_guesses_wait() {
+        let (users, comparisons) = (users("secret"), Arc::new(Comparisons::default()));
+        let right = authorization("ann", "secret");
+        assert_eq!(users.check(&comparisons, Some(&right)).await, Ok(()));
+        let comparing = comparisons.running.lock().await;
+        let guesses: Vec<_> = (0..MAX_WAITING)
+            .map(|guess| {
+                let (users, comparisons) = (Arc::clone(&users), Arc::clone(&comparisons));
+                let guess = authorization("ann", &guess.to_string());
+                tokio::spawn(async move { users.check(&comparisons, Some(&guess)).await })
+            })
+            .collect();
+        tokio::task::yield_now().await;
+        assert_eq!(comparisons.waiting.available_permits(), 0);
+        assert_eq!(users.check(&comparisons, Some(&authorization("ann", "more"))).await, Err(Refusal::Overloaded));
+        assert_eq!(users.check(&comparisons, Some(&right)).await, Ok(()));
+        // Comparisons of this cost take a millisecond, so some would have ended if they did not wait.
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        assert!(guesses.iter().all(|guess| !guess.is_finished()));
+        drop(comparing);
+        for guess in guesses {
+            assert_eq!(guess.await.unwrap(), UNAUTHORIZED);
         }
-        let cache = auth.cache.lock();
-        assert_eq!((cache.accepted.len(), cache.rejected.len()), (1, CACHED));
+        assert_eq!(comparisons.waiting.available_permits(), MAX_WAITING);
     }
 
     #[test]
     fn the_result_of_a_comparison_is_kept_if_the_client_disconnects() {
-        let (auth, users) = (Arc::new(BasicAuth::default()), users("secret"));
-        let (right, client) = (authorization("ann", "secret"), ClientAddress::default());
+        let (users, comparisons, right) = (users("secret"), Comparisons::default(), authorization("ann", "secret"));
         // The only thread that can compare is busy until the client has disconnected. Otherwise a fast comparison might
         // end before that.
         let runtime = tokio::runtime::Builder::new_current_thread().max_blocking_threads(1).build().unwrap();
         let (disconnected, busy) = std::sync::mpsc::channel::<()>();
         runtime.spawn_blocking(move || busy.recv());
         runtime.block_on(async {
-            let mut check = Box::pin(auth.check(&users, Some(&right), client));
+            let mut check = Box::pin(users.check(&comparisons, Some(&right)));
             let first = std::future::poll_fn(|context| Poll::Ready(check.as_mut().poll(context))).await;
             assert_eq!(first, Poll::Pending);
             drop(check);
+            assert!(comparisons.running.try_lock().is_err(), "another comparison could start");
             drop(disconnected);
-            let _after_the_comparison = auth.turns.wait(client).await;
+            let _after_the_comparison = comparisons.running.lock().await;
         });
-        assert_eq!(auth.cache.lock().accepted.len(), 1);
+        assert!(accepted(&users).is_some());
+    }
+
+    #[tokio::test]
+    async fn a_client_that_disconnects_while_it_waits_does_not_stop_the_queue() {
+        let (users, comparisons) = (users("secret"), Comparisons::default());
+        let comparing = comparisons.running.lock().await;
+        let right = authorization("ann", "secret");
+        let mut check = Box::pin(users.check(&comparisons, Some(&right)));
+        let first = std::future::poll_fn(|context| Poll::Ready(check.as_mut().poll(context))).await;
+        assert_eq!(first, Poll::Pending);
+        drop((check, comparing));
+        assert_eq!(users.check(&comparisons, Some(&right)).await, Ok(()));
     }
 
     #[test]

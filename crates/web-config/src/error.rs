@@ -98,7 +98,7 @@ pub enum Refusal {
     Unauthorized,
     /// The rate limit was exceeded. Status 429.
     RateLimited,
-    /// Too many requests of this client wait for a password check. Status 503.
+    /// Too many requests wait for a password check. Status 503.
     Overloaded,
     /// The configuration became invalid while the server was running. Status 500, or a failed handshake.
     InvalidConfig,

@@ -11,13 +11,11 @@ mod file;
 mod pem;
 mod rate_limit;
 mod tls;
-mod turns;
 mod web_config;
 
 pub use acceptor::TlsAcceptor;
 pub use access::{AccessControl, AccessControlLayer};
 pub use error::{Error, Refusal};
-pub use turns::ClientAddress;
 pub use web_config::WebConfig;
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use http::{HeaderName, HeaderValue};
 use parking_lot::{Mutex, RwLock};
 use tokio::time::MissedTickBehavior;
 
-use crate::basic_auth::{BasicAuth, Users};
+use crate::basic_auth::{Comparisons, Users};
 use crate::error::{Error, Refusal};
 use crate::file::ConfigFile;
 use crate::pem::PemFiles;
@@ -19,7 +19,7 @@ use crate::tls::Tls;
 /// How often the files are compared with what was read last.
 const INTERVAL: Duration = Duration::from_millis(250);
 
-/// A web configuration in use. Clones share everything: the current settings, the rate limit and the cache of passwords.
+/// A web configuration in use. Clones share everything: the current settings and the rate limit.
 ///
 /// ```no_run
 /// # use axum::{Router, routing::get};
@@ -46,14 +46,14 @@ pub(crate) struct State {
     settings: RwLock<Option<Arc<Settings>>>,
     reloads: Mutex<Reloads>,
     pub(crate) bucket: TokenBucket,
-    pub(crate) auth: Arc<BasicAuth>,
+    pub(crate) comparisons: Comparisons,
 }
 
 /// The settings for the acceptor and the layer.
 pub(crate) struct Settings {
     pub(crate) tls: Option<Tls>,
     pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
-    pub(crate) users: Users,
+    pub(crate) users: Arc<Users>,
     pub(crate) rate: Option<Rate>,
 }
 
@@ -83,7 +83,7 @@ impl WebConfig {
             settings: RwLock::new(Some(Arc::clone(&settings))),
             reloads: Mutex::new(Reloads { files, last_valid: settings, logged: Ok(None) }),
             bucket: TokenBucket::default(),
-            auth: Arc::default(),
+            comparisons: Comparisons::default(),
         };
         Ok(Self { state: Arc::new(state), on_refusal: None })
     }
@@ -203,7 +203,7 @@ fn load(path: &Path, previous: Option<&Settings>, files: &mut PemFiles) -> Resul
     let previous_tls = previous.and_then(|previous| previous.tls.as_ref());
     let tls = tls.map(|tls| Tls::load(&tls, previous_tls, files)).transpose().map_err(error)?;
     let (tls, warning) = tls.map_or((None, None), |(tls, warning)| (Some(tls), warning));
-    let settings = Settings { tls, headers, users, rate };
+    let settings = Settings { tls, headers, users: Arc::new(users), rate };
     if let Some(previous) = previous {
         check_switch(&settings, previous).map_err(error)?;
     }
