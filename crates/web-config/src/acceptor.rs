@@ -26,7 +26,7 @@ impl WebConfig {
     /// The acceptor for TLS connections. `None` if the file has no `tls_server_config`; a reload never changes that.
     #[must_use]
     pub fn tls_acceptor(&self) -> Option<TlsAcceptor> {
-        self.uses_tls().then(|| TlsAcceptor(self.clone()))
+        self.state.uses_tls.then(|| TlsAcceptor(self.clone()))
     }
 }
 

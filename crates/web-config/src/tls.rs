@@ -109,18 +109,14 @@ fn cipher_suites(tls: &TlsSection, offered: &[SupportedCipherSuite]) -> Result<V
     let (mut chosen, choice): (Vec<SupportedCipherSuite>, Vec<SupportedCipherSuite>) =
         offered.iter().partition(|suite| suite.tls13().is_some());
     let names = || choice.iter().map(|suite| go_name(*suite)).collect::<Vec<_>>().join(", ");
-    let (mut of_tls12, mut unknown) = (0, Vec::new());
+    let mut of_tls12 = 0;
     for name in &tls.cipher_suites {
         if let Some(suite) = choice.iter().find(|suite| go_name(**suite) == *name) {
             chosen.push(*suite);
             of_tls12 += 1;
         } else if !WEAK.contains(&name.as_str()) && !chosen.iter().any(|suite| go_name(*suite) == *name) {
-            unknown.push(format!("{name:?}"));
+            return Err(invalid(format!("{name:?} is unknown; choose from {}", names())));
         }
-    }
-    if !unknown.is_empty() {
-        let verb = if unknown.len() > 1 { "are" } else { "is" };
-        return Err(invalid(format!("{} {verb} unknown; choose from {}", unknown.join(", "), names())));
     }
     if tls.tls12 && !tls.tls13 && of_tls12 == 0 {
         return Err(invalid(format!("leaves no suite for TLS 1.2; choose from {}, or allow TLS13", names())));

@@ -1,6 +1,6 @@
 //! Compares this crate with exporter-toolkit itself, on exporter-toolkit's own configuration files. They come from the
 //! Go module of the program `tests/go/toolkit`, which `tests/run` builds; the repository has no copy. The servers are that
-//! Go program and this crate's examples `server` and `hyper`.
+//! Go program and this crate's example `server`.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout)]
 
 use std::collections::BTreeMap;
@@ -128,15 +128,15 @@ fn theirs(file: &Path) -> Server {
     Server { process, port: line.trim().parse().unwrap() }
 }
 
-/// Starts an example, which cargo builds together with the tests.
-fn ours(example: &str, file: &Path) -> Server {
-    let program = std::env::current_exe().unwrap().parent().unwrap().join("../examples").join(example);
+/// Starts the example, which cargo builds together with the tests.
+fn ours(file: &Path) -> Server {
+    let program = std::env::current_exe().unwrap().parent().unwrap().join("../examples/server");
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let process = Command::new(program).arg(file).arg(format!("127.0.0.1:{port}")).spawn().unwrap();
     let server = Server { process, port };
     let deadline = Instant::now() + Duration::from_secs(60);
     while TcpStream::connect(("127.0.0.1", port)).is_err() {
-        assert!(Instant::now() < deadline, "the example {example} does not listen with {}", name(file));
+        assert!(Instant::now() < deadline, "the example does not listen with {}", name(file));
         std::thread::sleep(Duration::from_millis(20));
     }
     server
@@ -186,15 +186,10 @@ fn the_same_requests_have_the_same_status() {
         {
             continue;
         }
-        let servers = [theirs(path), ours("server", path), ours("hyper", path)];
+        let servers = [theirs(path), ours(path)];
         for (scheme, arguments) in requests {
-            let [theirs, axum, hyper] = servers.each_ref().map(|server| status(server, scheme, arguments));
-            assert_eq!(
-                [&axum, &hyper],
-                [&theirs; 2],
-                "{}: {scheme} {arguments:?}: axum, hyper and exporter-toolkit",
-                name(path)
-            );
+            let [theirs, ours] = servers.each_ref().map(|server| status(server, scheme, arguments));
+            assert_eq!(ours, theirs, "{}: {scheme} {arguments:?}: ours and exporter-toolkit", name(path));
             *seen.entry(theirs).or_default() += 1;
         }
     }
