@@ -1,6 +1,7 @@
 //! Adds what hyper lacks: a deadline for each phase of a connection, and limits on connections and unread responses.
 //! [`Timed`] wraps a connection's stream and reports progress. [`Connections`] is the table of all connections; its sweep
 //! aborts those that are past a deadline. hyper's `header_read_timeout` is no replacement: it also runs between requests.
+//! hyper has no limit for writing, and tower-http's timeouts end when hyper has taken the body.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -250,6 +251,14 @@ fn abort_first(table: &mut ConnectionTable, since: impl Fn(&Progress) -> Option<
 
 #[cfg(test)]
 mod tests {
+    use std::convert::Infallible;
+
+    use axum::body::Body;
+    use hyper::server::conn::http1;
+    use hyper::{Response, service};
+    use hyper_util::rt::{TokioIo, TokioTimer};
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
     use super::*;
 
     const LIMIT: usize = 256;
@@ -357,5 +366,23 @@ mod tests {
             }
         }
         assert_eq!(ended, [10, 21, 11, 331, 11]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn hypers_own_limit_for_a_head_would_close_idle_connections() {
+        let (mut peer, stream) = tokio::io::duplex(1 << 10);
+        let respond = service::service_fn(async |_| Ok::<_, Infallible>(Response::new(Body::empty())));
+        let mut http = http1::Builder::new();
+        http.timer(TokioTimer::new()).header_read_timeout(STALL);
+        peer.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
+        let ended = tokio::time::timeout(IDLE, http.serve_connection(TokioIo::new(stream), respond)).await;
+        assert!(
+            ended.is_ok_and(|ended| ended.is_err_and(|error| error.is_timeout())),
+            "hyper has other limits now; compare them with ours"
+        );
+        // The only request was answered.
+        let mut response = [0; 15];
+        peer.read_exact(&mut response).await.unwrap();
+        assert_eq!(&response, b"HTTP/1.1 200 OK");
     }
 }
