@@ -3,6 +3,8 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::io::{ErrorKind, Write as _};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -155,6 +157,33 @@ fn only_the_right_password_is_accepted_and_every_response_has_the_headers() {
     assert_eq!(Page::parse(&page).refused("unauthorized"), 4);
     let health = format!("http://{}/healthz", daemon.address);
     assert_eq!(curl(&[&health]).unwrap().0, 401, "every path needs the password, as with every exporter");
+}
+
+#[test]
+fn guesses_on_many_connections_do_not_delay_a_scraper_that_was_accepted_before() {
+    let pki = Pki::new();
+    let daemon = pki.serve(&format!("basic_auth_users:\n  ann: {}\n", bcrypt::hash("open sesame", 12).unwrap()));
+    let target = format!("http://{}/metrics", daemon.address);
+    let scrape = |user: &str| curl(&["--user", user, &target]).unwrap();
+    assert_eq!(scrape("ann:open sesame").0, 200);
+    // More than the server has connections. `YW5uOmd1ZXNz` is ann:guess.
+    let guesses: Vec<TcpStream> = (0..300)
+        .map(|_| {
+            let mut guess = TcpStream::connect(&daemon.address).unwrap();
+            // The write fails if the daemon has already closed this connection to make room for another.
+            let _ = guess.write_all(b"GET / HTTP/1.1\r\nHost: x\r\nAuthorization: Basic YW5uOmd1ZXNz\r\n\r\n");
+            guess
+        })
+        .collect();
+    for _ in 0..5 {
+        assert_eq!(scrape("ann:open sesame").0, 200);
+    }
+    let unanswered = |guess: &&TcpStream| {
+        guess.set_nonblocking(true).unwrap();
+        guess.peek(&mut [0]).is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
+    };
+    assert_ne!(guesses.iter().filter(unanswered).count(), 0, "the scrapes waited for all guesses");
+    assert!(Page::parse(&scrape("ann:open sesame").1).refused("overloaded") > 200);
 }
 
 #[test]

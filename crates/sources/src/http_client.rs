@@ -52,8 +52,9 @@ const MAX_REDIRECT_BODY: usize = 64 << 10;
 /// Shortest time between two checks whether a port speaks TLS.
 const TLS_CHECK_INTERVAL: Duration = Duration::from_secs(15);
 
-/// A client of one target. hyper-util's pool is not used: if a request follows another one directly, it opens a second
-/// connection, because the first one is not back in the pool yet.
+/// A client of one target. hyper-util's `legacy::Client` is not used. If a request follows another one directly, it opens a
+/// second connection, because the first one is not back in the pool yet: with 0.1.21 and two worker threads, 100 requests
+/// opened up to 33 connections. It also does not repeat a request whose connection the server closed meanwhile.
 #[derive(Debug)]
 pub struct HttpClient {
     pub(super) server: TargetServer,
