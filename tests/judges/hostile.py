@@ -46,8 +46,8 @@ def resident(exporter):
 
 
 def engine_memory(engines):
-    """The memory limit in MB: 32 MB, and half a megabyte for each engine."""
-    return 32 + 0.5 * engines
+    """The memory limit in MB: 48 MB, and 0.6 MB for each engine."""
+    return 48 + 0.6 * engines
 
 
 # Memory.

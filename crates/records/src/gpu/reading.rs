@@ -45,7 +45,11 @@ pub struct GpuReading {
     #[serde(alias = "sm_clock_max_hertz", skip_serializing_if = "Option::is_none")]
     pub sm_clock_max_hertz: Option<u64>,
     /// What limits the clocks now. Recordings of earlier builds have NVML's bit mask.
-    #[serde(alias = "clocks_event_reasons", deserialize_with = "names_or_mask", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        alias = "clocks_event_reasons",
+        deserialize_with = "names_or_mask",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub clocks_limited_by: Option<Vec<String>>,
     #[serde(alias = "throttle_power_ns", skip_serializing_if = "Option::is_none")]
     pub throttle_power_ns: Option<u64>,

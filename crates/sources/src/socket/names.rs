@@ -332,12 +332,14 @@ impl Socket {
         let is_nameless = requested == RequestedVersion::Nameless;
         let version = match requested {
             RequestedVersion::Explicit(version) => {
-                if has_more && let Some((engine, owner)) = table.owner(self.id, model, &version) {
-                    if owner.last_line().elapsed() >= SILENT {
-                        engine.owner = NameOwner::Nobody { since: Instant::now() };
-                        owner.evict();
-                        tracing::warn!(model, %version, pid = engine.process, "a silent publisher loses its name to another one");
-                    }
+                if has_more
+                    && let Some((engine, owner)) = table.owner(self.id, model, &version)
+                    && owner.last_line().elapsed() >= SILENT
+                {
+                    engine.owner = NameOwner::Nobody { since: Instant::now() };
+                    owner.evict();
+                    let pid = engine.process;
+                    tracing::warn!(model, %version, pid, "a silent publisher loses its name to another one");
                 }
                 table.check_free(self.id, (model, cut_from), &version)?;
                 version.into_owned()
