@@ -13,7 +13,7 @@ use trtllm_http::views::API_VERSION;
 use trtllm_http::views::answers::{Discovered, Findings, Gpus, History, Model};
 use trtllm_http::views::engine::Engine;
 
-use crate::support::daemon::{Daemon, run};
+use crate::support::daemon::{Daemon, doctor};
 use crate::support::golden::same_as_golden;
 use crate::support::served::Served;
 use crate::support::sessions::session;
@@ -188,9 +188,9 @@ fn doctor_and_top_read_the_release_before_and_name_a_version_that_they_cannot_re
         ("/api/v1/gpus", json!({"apiVersion": 2, "all": []})),
     ]);
     let version = "the exporter has version 2 of the API, and this program reads version 1";
-    for (command, shows) in [("doctor", "The batch is full."), ("top", "llama")] {
-        let arguments = if command == "doctor" { "--no-sources" } else { "--once" };
-        let text = |served: &Served| String::from_utf8(run(&[command, &served.target(), arguments]).stdout).unwrap();
+    for (command, shows) in [("diagnose", "The batch is full."), ("top", "llama")] {
+        let arguments = if command == "diagnose" { "--no-sources" } else { "--once" };
+        let text = |served: &Served| String::from_utf8(doctor(&[command, &served.target(), arguments]).stdout).unwrap();
         let (before, newer) = (text(&before), text(&newer));
         assert!(before.contains(shows) && !before.contains("not read"), "{command}: {before}");
         assert!(newer.contains(version), "{command}: {newer}");

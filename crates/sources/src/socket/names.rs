@@ -339,7 +339,7 @@ impl Socket {
                     engine.owner = NameOwner::Nobody { since: Instant::now() };
                     owner.evict();
                     let pid = engine.process;
-                    tracing::warn!(model, %version, pid, "a silent publisher loses its name to another one");
+                    tracing::warn!(model, %version, pid, "a silent publisher loses its name to another one; end the process if it hangs");
                 }
                 table.check_free(self.id, (model, cut_from), &version)?;
                 version.into_owned()
