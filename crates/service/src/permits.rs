@@ -1,7 +1,7 @@
 //! Limits how much long input is in memory at once: a reader takes a permit before it reads more than what needs none.
 //! The table in docs/ARCHITECTURE.md ("What peers can cost") has each kind of input, its permits and the bytes of one.
 //!
-//! Whoever waits for a permit waits for other peers. So this time is not part of a [`Deadline`].
+//! A reader that waits for a permit waits for other peers, so this time is not part of its [`Deadline`].
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
