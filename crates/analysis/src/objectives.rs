@@ -186,15 +186,22 @@ impl ObjectiveTotals {
     /// Counts one request. `all` is unknown if any objective is, else missed if any is, else met.
     pub(crate) fn count(&mut self, served: &Served, scope: Scope) {
         let [ttft, tpot, e2e] = outcomes(served, &self.limits);
-        let scope = if self.limits.tpot.is_some() { scope } else { Scope::All };
-        let tpot = tpot.filter(|_| scope == Scope::All);
+        let (judges_token, judges_rest) = (scope != Scope::WithoutPerToken, scope != Scope::PerToken);
         let mut all = Outcome::Met;
-        for (outcomes, outcome) in [(&mut self.ttft, ttft), (&mut self.tpot, tpot), (&mut self.e2e, e2e)] {
+        for (outcomes, outcome, judges) in [
+            (&mut self.ttft, ttft, judges_rest),
+            (&mut self.tpot, tpot, judges_token),
+            (&mut self.e2e, e2e, judges_rest),
+        ] {
             let (Some(outcomes), Some(outcome)) = (outcomes, outcome) else { continue };
-            outcomes.add(outcome);
+            if judges {
+                outcomes.add(outcome);
+            }
             all = all.and(outcome);
         }
-        if scope == Scope::All {
+        // All objectives together are judged with the time per output token, if that is limited.
+        let judges_all = if self.limits.tpot.is_some() { judges_token } else { judges_rest };
+        if judges_all {
             self.all.add(all);
         }
         if let Some(tokens) = served.output_tokens {

@@ -476,9 +476,9 @@ mod tests {
         }
         assert_eq!(fold.totals.source, LatencySource::None);
         fold.settle(0, now + Duration::from_secs(60), &mut ());
-        // The row was not dropped, and its blocks were counted once.
+        // The row was not dropped, and the blocks that its entry tells, too, were counted once.
         assert_eq!(fold.totals.source, LatencySource::RequestStats);
-        assert_eq!(shown(&fold.totals.times.kv_cache_blocks), (1, 3.0));
+        assert_eq!(shown(&fold.totals.times.kv_cache_blocks), (1, 7.0));
     }
 
     #[test]

@@ -448,7 +448,7 @@ impl EngineFold {
     /// Folds one reading of trtllm-serve's own metrics.
     pub fn absorb_server_metrics(&mut self, page: &ServerMetrics, now: Instant, observer: &mut impl Observer) {
         let before = self.requests.server.finished();
-        self.requests.absorb_server_metrics(page, observer);
+        self.requests.absorb_server_metrics(page, now, observer);
         let ended = before.zip(self.requests.server.finished()).map_or(0, |(before, now)| now.saturating_sub(before));
         if ended > 0 {
             self.missing_records.requests_ended(now);
@@ -513,7 +513,7 @@ impl EngineFold {
     pub fn settle_all(&mut self, now: Instant, observer: &mut impl Observer) {
         // The first call judges what waits, and the second call counts what nothing has judged.
         for waits in 1..=2 {
-            let until = now + waits * requests::SERVER_TIMES_WITHIN;
+            let until = now + waits * requests::DECIDED_WITHIN;
             self.requests.settle(self.totals.requests_completed, until, observer);
         }
     }
@@ -568,7 +568,7 @@ impl EngineFold {
     pub fn resume(&mut self, observer: &mut impl Observer) {
         self.alternation = Alternation::default();
         self.begin_epoch(self.epoch.unseen(), observer);
-        self.requests.resume();
+        self.requests.resume(observer);
         observer.restart();
         if let Some(orchestrator) = &mut self.orchestrator {
             orchestrator.resume();
@@ -602,7 +602,7 @@ impl EngineFold {
     fn restart(&mut self, observer: &mut impl Observer) {
         self.totals.engine_restarts += 1;
         self.begin_epoch(self.epoch.next(), observer);
-        self.requests.restart();
+        self.requests.restart(observer);
         observer.restart();
     }
 

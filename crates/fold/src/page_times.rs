@@ -2,14 +2,17 @@
 //! answer, and an entry is one request. So a page that counts more than there are entries has requests without an entry, or
 //! requests with several answers (`n` above 1).
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use trtllm_records::server_metrics::RequestHistogram;
 
 use super::histogram::Histogram;
-use super::request_times::{EXACT_TIMES_WITHIN, RequestTimes};
+use super::request_times::RequestTimes;
 use super::saturating::add;
 use super::server_metrics::Increase;
+
+/// The entry of a request on the page comes within a poll or two.
+const ENTRIES_WITHIN: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Clone, Default)]
 pub(crate) struct PageTimes {
@@ -42,7 +45,7 @@ impl PageTimes {
     /// Whether the page had more requests than there are entries now, some time later. Entries without a page say nothing.
     pub(crate) fn has_more_than_entries(&mut self, now: Instant) -> bool {
         let (since, requests) = *self.expected.get_or_insert((now, self.requests));
-        if self.has_more || self.entries == 0 || now.saturating_duration_since(since) < EXACT_TIMES_WITHIN {
+        if self.has_more || self.entries == 0 || now.saturating_duration_since(since) < ENTRIES_WITHIN {
             return false;
         }
         self.expected = None;

@@ -1,7 +1,5 @@
 //! Histograms of the times and the resources of requests.
 
-use std::time::Duration;
-
 use trtllm_records::StepTimes;
 use trtllm_records::server_metrics::RequestHistogram;
 
@@ -53,9 +51,6 @@ pub struct RequestTimes {
     pub gpu_forward: [Histogram; 2],
     pub gpu_sample: [Histogram; 2],
 }
-
-/// Exact times arrive within a poll or two after the end of the request.
-pub(super) const EXACT_TIMES_WITHIN: Duration = Duration::from_secs(5);
 
 /// The times of one request, in seconds on one clock.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -224,7 +219,7 @@ impl Default for RequestTimes {
 }
 
 impl RequestTimes {
-    /// Observes the known latencies of one request. `request` is the id that the engine gave to it.
+    /// Observes the known latencies of one request, but not its time per output token. `request` is the id that the engine gave to it.
     pub(crate) fn observe(&mut self, latencies: &Latencies, request: Option<u64>) {
         for (histogram, seconds) in [
             (&mut self.time_to_first_token, latencies.time_to_first_token),
@@ -233,7 +228,6 @@ impl RequestTimes {
             (&mut self.prefill_time, latencies.prefill),
             (&mut self.decode_time, latencies.decode),
             (&mut self.inference_time, latencies.inference),
-            (&mut self.time_per_output_token, latencies.time_per_output_token),
         ] {
             if let Some(seconds) = seconds {
                 histogram.observe_request(seconds, request);

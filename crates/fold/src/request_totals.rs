@@ -52,13 +52,13 @@ named_numbers! {
     pub struct DraftTokens: u64 { proposed = "proposed", accepted = "accepted" }
 }
 
-/// Lengths and transfer of one complete request. Its row and its RequestPerfMetrics entry both have them. They count once.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Usage {
-    pub(super) input_tokens: Option<i64>,
-    pub(super) output_tokens: Option<i64>,
-    /// `Some` if the request's KV cache came from or went to another instance; inside, the milliseconds if they are known.
-    pub(super) transfer: Option<Option<f64>>,
+/// The transfer of the KV cache of one request.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub(super) struct Transfer {
+    /// Several engines served the request.
+    pub(super) is_disaggregated: bool,
+    pub(super) seconds: Option<f64>,
+    pub(super) bytes: Option<u64>,
 }
 
 impl Default for RequestTotals {
@@ -110,8 +110,8 @@ impl RequestTotals {
         self.server.cached_tokens.or_else(|| (of_requests.count() > 0).then(|| of_requests.sum() as u64))
     }
 
-    pub(super) fn observe_usage(&mut self, usage: &Usage) {
-        let (input, output) = (usage.input_tokens, usage.output_tokens);
+    /// Observes the numbers of tokens of one request.
+    pub(super) fn observe_lengths(&mut self, input: Option<i64>, output: Option<i64>) {
         for (total, tokens) in [(&mut self.tokens.prompt, input), (&mut self.tokens.generation, output)] {
             add_known(total, tokens.and_then(|tokens| u64::try_from(tokens).ok()));
         }
@@ -124,10 +124,16 @@ impl RequestTotals {
             self.output_token_len.observe(tokens as f64);
             self.generation_length.observe(tokens as f64);
         }
-        if let Some(transfer_ms) = usage.transfer {
+    }
+
+    /// Observes the transfer of one request, whose KV cache came from or went to another instance.
+    pub(super) fn observe_transfer(&mut self, transfer: &Transfer, request: Option<u64>) {
+        if transfer.is_disaggregated {
             self.disaggregated_requests += 1;
-            self.kv_cache_transfer_ms += transfer_ms.filter(|ms| ms.is_finite() && *ms > 0.0).unwrap_or(0.0);
+            let milliseconds = transfer.seconds.map(|seconds| seconds * 1000.0);
+            self.kv_cache_transfer_ms += milliseconds.filter(|ms| ms.is_finite() && *ms > 0.0).unwrap_or(0.0);
         }
+        self.times.observe_transfer(transfer.seconds, transfer.bytes, request);
     }
 }
 

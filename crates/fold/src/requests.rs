@@ -1,50 +1,49 @@
-//! Folds finished requests into totals. Times come from RequestPerfMetrics (one "entry" for each request), or else from the
-//! rows of each request in the records. Lengths and KV cache transfers come from the row that reports a request complete.
+//! Folds finished requests into totals. [`choices`] says which source gives which numbers.
+
+mod choices;
+mod finished;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use trtllm_records::ServerMetrics;
 use trtllm_records::perf_metrics::{PerfMetricsEntry, SpeculativeDecodingMetrics};
 use trtllm_records::request::RequestStats;
 use trtllm_records::server_metrics::RequestHistogram;
 
-use super::finished_request::{FinishedRequest, finish_reason, served};
+use self::choices::{Choices, Quantity, Source};
+use self::finished::{Finished, Request};
+use super::finished_request::{FinishedRequest, served};
 use super::lifecycle::Lifecycle;
 use super::observer::{EntryOfRequest, Observer, RowOfRequest, Scope};
 use super::page_times::PageTimes;
-use super::request_times::{Blocks, EXACT_TIMES_WITHIN, Latencies, RequestTimes, Times};
-use super::request_totals::{LatencySource, RequestTotals, Usage};
+use super::request_times::{RequestTimes, Times};
+use super::request_totals::{LatencySource, RequestTotals};
 use super::saturating::{add, add_known, unsigned};
-use super::served::Served;
-use super::server_metrics::{Increase, ServerFold, ServerTotals};
+use super::server_metrics::{ServerFold, ServerTotals};
 use super::share::share;
 use super::successes::{Ends, Successes};
+
+pub(crate) use self::choices::DECIDED_WITHIN;
 
 #[derive(Debug, Clone, Default)]
 pub struct RequestFold {
     /// See `EngineAbout::stamps_first_token_early`.
     pub first_token_is_early: bool,
     pub totals: RequestTotals,
-    /// Requests that rows reported complete, kept while exact times may still arrive.
-    complete: VecDeque<(Instant, CompleteRow)>,
-    /// Whether rows report lengths and transfers. If not, they are taken from RequestPerfMetrics.
-    rows: RequestRows,
-    /// Lengths and transfers from RequestPerfMetrics while `rows` is unknown.
-    pending_usage: VecDeque<(Instant, Usage)>,
-    /// Requests without times that objectives have not judged yet, because it is unknown whether their rows come.
-    unjudged: VecDeque<(Instant, Served)>,
+    choices: Choices,
+    /// What tells an open quantity, oldest first, with the quantities for which it has counted or never will.
+    waiting: VecDeque<(Finished, Done)>,
     successes: Successes,
-    /// Entries with times.
-    entries: u64,
+    /// Requests that have ended, as the records and the entries with times count them.
+    ends: Ends,
     pub(super) server: ServerFold,
-    /// Entries have exact times, so those of rows are not observed.
-    entries_have_times: bool,
-    /// The times of requests come from trtllm-serve's metrics, so neither those of rows nor those of entries are observed.
-    times_from_server: bool,
     page_times: PageTimes,
 }
+
+/// By quantity.
+type Done = [bool; Quantity::ALL.len()];
 
 /// What an entry does not tell of its engine.
 #[derive(Debug, Clone, Copy, Default)]
@@ -54,91 +53,34 @@ pub(crate) struct EntryContext {
     pub handling_lag: u64,
 }
 
-/// Whether the engine sends rows of complete requests.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-enum RequestRows {
-    #[default]
-    Unknown,
-    Absent,
-    Present,
-}
-
-/// Times and blocks of one complete request, from its rows.
-#[derive(Debug, Clone, Copy)]
-struct CompleteRow {
-    /// Unknown if the start or some rows of the request were missed.
-    latencies: Latencies,
-    /// The values by which objectives judge the request. Absent if it must not be judged.
-    served: Option<Served>,
-    blocks: Blocks,
-    transfer_seconds: Option<f64>,
-    transfer_bytes: Option<u64>,
-}
-
 impl RequestFold {
-    /// Folds the row that reports a request complete, with the request's lifecycle if it is known. Times and blocks are observed
-    /// with a delay, because the engine may also send exact ones, and no request may be in the histograms twice. `sampled`: not
-    /// all requests have rows, so this one is not judged by objectives.
+    /// Folds the row that reports a request complete, with the request's lifecycle if it is known. `is_sampled`: not all requests
+    /// have rows, so this one is not judged by objectives.
     pub(crate) fn absorb_complete_row(
         &mut self,
         row: &RequestStats,
         lifecycle: Option<&Lifecycle>,
-        sampled: bool,
+        is_sampled: bool,
         now: Instant,
         observer: &mut impl Observer,
     ) {
         // The prefill position of a complete request is the length of its prompt, unless the request was paused.
         let prompt = lifecycle.and_then(|lifecycle| lifecycle.prompt_tokens).or(row.context_prefill_position);
         let row = &RequestStats { context_prefill_position: prompt, ..row.clone() };
-        // The row of a request that only had a context phase shows a transfer that has not ended, with a time of 0.
-        let transfer =
-            row.dis_serving_stats.filter(|transfer| transfer.kv_cache_transfer_ms.is_some_and(|ms| ms > 0.0));
-        self.rows = RequestRows::Present;
-        self.pending_usage.clear();
-        self.unjudged.clear();
-        let times = lifecycle.map(Lifecycle::times).unwrap_or_default();
-        self.totals.observe_usage(&Usage {
-            input_tokens: prompt,
-            output_tokens: row.num_generated_tokens,
-            // Triton counts each request of a context or generation server.
-            transfer: row.dis_serving_stats.map(|transfer| transfer.kv_cache_transfer_ms),
-        });
         let decoded = row.avg_num_decoded_tokens_per_iter.filter(|_| row.num_generated_tokens != Some(0));
         if let Some(tokens) = decoded.filter(|tokens| *tokens > 0.0) {
             self.totals.times.decoded_tokens_per_iteration.observe(tokens);
         }
-        let transfer = transfer.unwrap_or_default();
-        let transfer_seconds = transfer.kv_cache_transfer_ms.map(|ms| ms / 1000.0);
-        let (is_followed, is_kept) = (lifecycle.is_some(), !self.entries_have_times);
-        observer.complete_row(&RowOfRequest { row, times: &times, transfer_seconds, is_followed, is_kept });
-        if !is_kept {
-            return;
-        }
-        let output_tokens = row.num_generated_tokens.and_then(|tokens| u64::try_from(tokens).ok());
-        let complete = CompleteRow {
-            latencies: Latencies::of(&times, lifecycle.map(|lifecycle| lifecycle.tokens)),
-            // A request without a token was cancelled, so its times say nothing about the engine.
-            served: (!sampled).then(|| match output_tokens {
-                Some(0) => Served::default(),
-                _ => Served::of(&times, output_tokens),
-            }),
-            blocks: Blocks {
-                total: row.alloc_total_blocks_per_request,
-                new: row.alloc_new_blocks_per_request,
-                reused: row.reused_blocks_per_request,
-                missed: row.missed_blocks_per_request,
-                request: row.id,
-            },
-            transfer_seconds,
-            transfer_bytes: transfer.kv_cache_size.and_then(|bytes| u64::try_from(bytes).ok()),
-        };
-        // Only the replay of a file at full speed fills the queue.
-        if self.complete.len() >= MAX_PENDING
-            && let Some((_, oldest)) = self.complete.pop_front()
-        {
-            self.observe(&oldest, observer);
-        }
-        self.complete.push_back((now, complete));
+        let request = Request::of_row(row, lifecycle, is_sampled);
+        let times = lifecycle.map(Lifecycle::times).unwrap_or_default();
+        observer.complete_row(&RowOfRequest {
+            row,
+            times: &times,
+            transfer_seconds: request.transfer.seconds,
+            is_followed: lifecycle.is_some(),
+            is_kept: self.choices.taken(Quantity::Outcomes).is_none_or(|taken| taken == Source::Rows),
+        });
+        self.absorb(Finished::One(request), now, observer);
     }
 
     /// Folds the RequestPerfMetrics of one finished request.
@@ -149,42 +91,25 @@ impl RequestFold {
         now: Instant,
         observer: &mut impl Observer,
     ) {
-        if let Some(reason) = finish_reason(entry) {
-            self.totals.entries_have_reasons = true;
-            self.totals.finished.get_or_insert_default()[reason as usize] += 1;
-        }
         let finished = FinishedRequest::of(entry).map(|request| match self.first_token_is_early {
             true => request.without_first_token(),
             false => request,
         });
         let has_times = finished.is_some_and(|finished| finished.latencies.any());
-        if has_times && !self.times_from_server && !self.entries_have_times {
-            // From now on only exact times are observed. The entries of the queued requests are still to come.
-            self.entries_have_times = true;
-            self.totals.source = LatencySource::PerfMetrics;
-            self.complete.clear();
-            observer.rows_dropped();
-            self.judge_all(observer);
-        }
         self.page_times.entries += u64::from(has_times);
-        self.entries += u64::from(has_times);
-        let served = served(entry, finished.as_ref());
-        self.judge_entry(&served, now, observer);
+        self.ends.entries += u64::from(has_times);
         self.absorb_steps(entry);
+        let served = served(entry, finished.as_ref());
+        self.absorb(Finished::One(Request::of_entry(entry, finished.as_ref(), served)), now, observer);
         let Some(finished) = finished else { return };
         let EntryContext { tokens_per_block, handling_lag } = *engine;
+        let has_times = has_times && self.choices.taken(Quantity::Outcomes) != Some(Source::Rows);
         observer.entry(&EntryOfRequest { request: &finished, served, has_times, tokens_per_block, handling_lag, now });
-        self.absorb_usage(
-            &Usage {
-                input_tokens: finished.prompt_tokens,
-                output_tokens: finished.output_tokens,
-                transfer: finished.disaggregated.then(|| finished.transfer_seconds.map(|seconds| seconds * 1000.0)),
-            },
-            now,
-        );
-        let request = finished.request;
-        self.observe_latencies(finished.latencies, request);
-        let times = &mut self.totals.times;
+        self.observe_what_only_entries_tell(&finished);
+    }
+
+    fn observe_what_only_entries_tell(&mut self, finished: &FinishedRequest) {
+        let (times, request) = (&mut self.totals.times, finished.request);
         if let Some(seconds) = finished.generation_queue {
             times.generation_queue.observe_request(seconds, request);
         }
@@ -197,19 +122,6 @@ impl RequestFold {
         }
         if let Some(iterations) = finished.iterations {
             times.iterations.observe_request(iterations as f64, request);
-        }
-        // Until entries have times, transfers and blocks come from the rows of requests.
-        if self.entries_have_times || self.rows == RequestRows::Absent {
-            times.observe_transfer(finished.transfer_seconds, finished.transfer_bytes, request);
-            if let Some(kv) = &finished.kv_cache {
-                times.observe_blocks(&Blocks {
-                    total: kv.num_total_allocated_blocks,
-                    new: kv.num_new_allocated_blocks,
-                    reused: kv.num_reused_blocks,
-                    missed: kv.num_missed_blocks,
-                    request,
-                });
-            }
         }
         if let Some(spec) = &finished.speculative_decoding {
             self.observe_draft_tokens(spec, request);
@@ -227,7 +139,7 @@ impl RequestFold {
         }
     }
 
-    pub(crate) fn absorb_server_metrics(&mut self, page: &ServerMetrics, observer: &mut impl Observer) {
+    pub(crate) fn absorb_server_metrics(&mut self, page: &ServerMetrics, now: Instant, observer: &mut impl Observer) {
         if page.several_frontends {
             self.forget_server_metrics(page);
             return;
@@ -236,33 +148,140 @@ impl RequestFold {
         if !self.server.known {
             return;
         }
-        if !self.totals.entries_have_reasons {
-            let finished = self.totals.finished.get_or_insert_default();
-            finished.iter_mut().zip(more.finished).for_each(|(total, more)| add(total, more));
+        if self.choices.taken(Quantity::Reasons) != Some(Source::Entries) {
+            self.totals.finished.get_or_insert_default();
+        }
+        if page.without_entries {
+            self.choices.rule_out_entries();
         }
         self.page_times.add(&more, &self.totals.times);
-        self.times_from_server = page.without_entries || self.page_times.has_more;
-        let whole = more.of(RequestHistogram::EndToEnd);
-        if self.times_from_server && whole.sum.is_some() && whole.count() > 0 {
-            self.totals.source = LatencySource::ServerMetrics;
+        for (histogram, increase) in RequestHistogram::ALL.into_iter().zip(&more.histograms) {
+            if histogram.is_only_on_page() && histogram != RequestHistogram::PerOutputToken {
+                self.totals.times.of_server(histogram).add_increase(increase);
+            }
         }
-        self.judge_page(&more, observer);
-        for (histogram, increase) in RequestHistogram::ALL.into_iter().zip(more.histograms) {
-            if self.times_from_server || histogram.is_only_on_page() {
-                self.totals.times.of_server(histogram).add_increase(&increase);
+        self.absorb(Finished::OnPage(more), now, observer);
+    }
+
+    /// Counts what is certain to count once, and keeps the rest until its sources are taken.
+    fn absorb(&mut self, finished: Finished, now: Instant, observer: &mut impl Observer) {
+        let source = finished.source();
+        let told = Quantity::ALL.map(|quantity| finished.has(quantity));
+        if told.contains(&true) || source == Source::Entries {
+            self.choices.begin(now);
+        }
+        let rows_count = self.choices.counts(Quantity::Outcomes, Source::Rows);
+        for (quantity, _) in Quantity::ALL.into_iter().zip(told).filter(|(_, told)| *told) {
+            self.choices.offer(quantity, source);
+        }
+        if rows_count.is_none() && self.choices.counts(Quantity::Outcomes, Source::Rows) == Some(false) {
+            observer.rows_dropped();
+        }
+        self.waiting.push_back((finished, Done::default()));
+        // Only the replay of a file at full speed fills the queue.
+        if self.waiting.len() > MOST_WAITING {
+            self.choices.decide();
+        }
+        self.count_waiting(observer);
+    }
+
+    fn count_waiting(&mut self, observer: &mut impl Observer) {
+        let mut waiting = std::mem::take(&mut self.waiting);
+        waiting.retain_mut(|(finished, done)| {
+            for quantity in Quantity::ALL {
+                if !done[quantity as usize] && self.is_ready(quantity, finished) {
+                    done[quantity as usize] = true;
+                    self.count(quantity, finished, observer);
+                }
+            }
+            done.contains(&false)
+        });
+        self.waiting = waiting;
+        self.totals.source = match self.choices.taken(Quantity::Times) {
+            Some(Source::Entries) => LatencySource::PerfMetrics,
+            Some(Source::Page) => LatencySource::ServerMetrics,
+            Some(Source::Rows) => LatencySource::RequestStats,
+            None => self.totals.source,
+        };
+    }
+
+    /// Whether it is known if `finished` counts for the quantity, and how.
+    fn is_ready(&self, quantity: Quantity, finished: &Finished) -> bool {
+        let counts = |quantity| self.choices.counts(quantity, finished.source());
+        let is_judged_whole = || counts(Quantity::Outcomes) == Some(true) && finished.has_tokens();
+        match quantity {
+            Quantity::Outcomes => {
+                counts(Quantity::Outcomes).is_some() && (is_judged_whole() || counts(Quantity::TimePerToken).is_some())
+            }
+            _ => counts(quantity).is_some(),
+        }
+    }
+
+    /// Counts one quantity of what has finished, if it is taken from this source.
+    fn count(&mut self, quantity: Quantity, finished: &Finished, observer: &mut impl Observer) {
+        let counts = self.choices.counts(quantity, finished.source()) == Some(true);
+        if quantity == Quantity::Outcomes {
+            return self.judge(counts, finished, observer);
+        }
+        let totals = &mut self.totals;
+        match finished {
+            _ if !counts => {}
+            Finished::One(request) => match quantity {
+                Quantity::Times => totals.times.observe(&request.latencies, request.id),
+                Quantity::TimePerToken => {
+                    if let Some(seconds) = request.latencies.time_per_output_token {
+                        totals.times.time_per_output_token.observe_request(seconds, request.id);
+                    }
+                }
+                Quantity::Lengths => totals.observe_lengths(request.input_tokens, request.output_tokens),
+                Quantity::Reasons => {
+                    if let Some(reason) = request.reason {
+                        totals.finished.get_or_insert_default()[reason as usize] += 1;
+                    }
+                }
+                Quantity::Transfers => totals.observe_transfer(&request.transfer, request.id),
+                Quantity::Blocks => totals.times.observe_blocks(&request.blocks),
+                Quantity::Outcomes => {}
+            },
+            Finished::OnPage(more) => {
+                for (histogram, increase) in RequestHistogram::ALL.into_iter().zip(&more.histograms) {
+                    let of = match histogram {
+                        RequestHistogram::PerOutputToken => Quantity::TimePerToken,
+                        _ => Quantity::Times,
+                    };
+                    if of == quantity && (of == Quantity::TimePerToken || !histogram.is_only_on_page()) {
+                        totals.times.of_server(histogram).add_increase(increase);
+                    }
+                }
+                if quantity == Quantity::Reasons {
+                    let finished = totals.finished.get_or_insert_default();
+                    finished.iter_mut().zip(more.finished).for_each(|(total, more)| add(total, more));
+                }
             }
         }
     }
 
-    /// Judges the requests that were added to the histograms of the server's page. All objectives are judged if there are
-    /// neither rows nor entries. Entries have no number of tokens, so with entries only the time per output token is judged by
-    /// the page.
-    fn judge_page(&self, more: &Increase, observer: &mut impl Observer) {
-        if self.rows == RequestRows::Present || !self.unjudged.is_empty() {
-            return;
+    /// `counts`: outcomes are taken from this source. The time per output token of a request whose number of tokens its entry does not
+    /// tell is judged by the source of that time.
+    fn judge(&self, counts: bool, finished: &Finished, observer: &mut impl Observer) {
+        let source = finished.source();
+        let taken = |quantity| self.choices.taken(quantity);
+        let is_split = taken(Quantity::Outcomes) == Some(Source::Entries)
+            && taken(Quantity::TimePerToken).is_some_and(|per_token| per_token != Source::Entries);
+        let scope = match counts {
+            true if is_split && !finished.has_tokens() => Scope::WithoutPerToken,
+            true => Scope::All,
+            false if is_split && taken(Quantity::TimePerToken) == Some(source) => Scope::PerToken,
+            // Nothing tells the times of requests, so the outcome of each entry is unknown.
+            false if source == Source::Entries && taken(Quantity::Outcomes).is_none() => Scope::All,
+            false => return,
+        };
+        match finished {
+            Finished::OnPage(more) => observer.page(more, scope),
+            Finished::One(request) if source == Source::Rows && counts => observer.row_counted(request.served.as_ref()),
+            Finished::One(Request { served: Some(served), .. }) => observer.served(served, scope),
+            Finished::One(_) => {}
         }
-        let scope = if self.times_from_server { Scope::All } else { Scope::PerToken };
-        observer.page(more, scope);
     }
 
     /// Each page comes from one of several frontends, so no page has all requests. What was counted from pages is absent from now
@@ -271,14 +290,15 @@ impl RequestFold {
         self.server = ServerFold::default();
         self.page_times = PageTimes::default();
         self.totals.server = Arc::new(ServerTotals { config: page.config.clone(), ..ServerTotals::default() });
-        if !self.totals.entries_have_reasons {
+        if self.choices.taken(Quantity::Reasons) != Some(Source::Entries) {
             self.totals.finished = None;
         }
-        self.times_from_server = false;
-        let from_pages = self.totals.source == LatencySource::ServerMetrics;
+        let from_pages = self.choices.taken(Quantity::Times) == Some(Source::Page);
         if from_pages {
             self.totals.source = LatencySource::None;
         }
+        self.choices.leave_page();
+        self.waiting.retain(|(finished, _)| finished.source() != Source::Page);
         let mut without = RequestTimes::default();
         for histogram in RequestHistogram::ALL {
             if from_pages || histogram.is_only_on_page() {
@@ -287,67 +307,19 @@ impl RequestFold {
         }
     }
 
-    /// Notes that trtllm-serve was replaced. The new server's first page shows where the times of requests come from.
-    pub(crate) fn restart(&mut self) {
+    /// Notes that trtllm-serve was replaced. The new process may have other options, so its first requests show which source tells what.
+    pub(crate) fn restart(&mut self, observer: &mut impl Observer) {
+        self.choices.decide();
+        self.count_waiting(observer);
+        self.choices = Choices::default();
         self.server.note_restart();
         self.page_times = PageTimes::default();
-        self.times_from_server = false;
-        // The new process may have other options.
-        self.rows = RequestRows::Unknown;
-        self.entries_have_times = false;
     }
 
     /// See [`super::EngineFold::resume`]. The next page of trtllm-serve is a new baseline.
-    pub(crate) fn resume(&mut self) {
-        self.restart();
+    pub(crate) fn resume(&mut self, observer: &mut impl Observer) {
+        self.restart(observer);
         self.server.resume();
-    }
-
-    /// Observes the latencies that trtllm-serve's own metrics do not have, so that no request is observed twice.
-    fn observe_latencies(&mut self, mut latencies: Latencies, request: Option<u64>) {
-        if self.times_from_server {
-            return;
-        }
-        if self.server.known {
-            latencies.time_per_output_token = None;
-        }
-        self.totals.times.observe(&latencies, request);
-    }
-
-    /// An entry may arrive before the row of its request. Until it is known whether rows come, entries are queued.
-    fn absorb_usage(&mut self, usage: &Usage, now: Instant) {
-        match self.rows {
-            RequestRows::Present => {}
-            RequestRows::Unknown if self.pending_usage.len() < MAX_PENDING => {
-                self.pending_usage.push_back((now, *usage))
-            }
-            RequestRows::Unknown | RequestRows::Absent => self.totals.observe_usage(usage),
-        }
-    }
-
-    /// Each request is judged once: by its entry if entries have times, else by its row. While it is unknown whether rows come, an
-    /// entry without times waits.
-    fn judge_entry(&mut self, served: &Served, now: Instant, observer: &mut impl Observer) {
-        if self.times_from_server {
-            return;
-        }
-        // The page judges requests without a known number of tokens by their time per output token.
-        let page_judges = self.server.known && self.rows != RequestRows::Present;
-        let scope = if page_judges && served.output_tokens.is_none() { Scope::WithoutPerToken } else { Scope::All };
-        let counts = self.entries_have_times || self.rows == RequestRows::Absent;
-        match self.rows {
-            RequestRows::Unknown if !counts && self.unjudged.len() < MAX_PENDING => {
-                self.unjudged.push_back((now, *served))
-            }
-            RequestRows::Present if !counts => {}
-            _ => observer.served(served, scope),
-        }
-    }
-
-    fn judge_all(&mut self, observer: &mut impl Observer) {
-        for (_, served) in std::mem::take(&mut self.unjudged) {
-            observer.served(&served, Scope::All);
-        }
     }
 
     fn observe_draft_tokens(&mut self, spec: &SpeculativeDecodingMetrics, request: Option<u64>) {
@@ -366,40 +338,30 @@ impl RequestFold {
         }
     }
 
-    /// Observes the requests that have been queued long enough. `completed` is the total of completed requests.
+    /// Ends a poll. `completed` is the total of completed requests.
     pub(crate) fn settle(&mut self, completed: u64, now: Instant, observer: &mut impl Observer) {
-        let ends = Ends { completed, entries: self.entries };
-        let have_entries = self.entries_have_times && !self.times_from_server;
-        let finished = self.totals.finished.as_ref();
-        self.successes.settle(ends, have_entries, finished, EXACT_TIMES_WITHIN, now);
-        self.totals.succeeded = self.successes.total;
-        if self.page_times.has_more_than_entries(now) {
+        if completed > self.ends.completed {
+            self.choices.begin(now);
+        }
+        self.ends.completed = completed;
+        if self.choices.is_due(now) {
+            self.choices.decide();
+            self.count_waiting(observer);
+        }
+        if self.page_times.has_more_than_entries(now) && self.choices.taken(Quantity::Times) == Some(Source::Entries) {
             self.take_times_of_page();
         }
-        let patience = if self.server.known { SERVER_TIMES_WITHIN } else { EXACT_TIMES_WITHIN };
-        let is_over = |since: &Instant| now.saturating_duration_since(*since) >= EXACT_TIMES_WITHIN;
-        if self.pending_usage.front().is_some_and(|(since, _)| is_over(since)) {
-            self.rows = RequestRows::Absent;
-            for (_, usage) in self.pending_usage.drain(..) {
-                self.totals.observe_usage(&usage);
-            }
-        }
-        if self.unjudged.front().is_some_and(|(since, _)| is_over(since)) {
-            self.judge_all(observer);
-        }
-        let is_due = |(since, _): &(Instant, CompleteRow)| now.saturating_duration_since(*since) >= patience;
-        while let Some((_, complete)) = self.complete.front().copied().filter(is_due) {
-            self.complete.pop_front();
-            self.observe(&complete, observer);
-        }
-        // The rows above are judged first.
-        observer.settled(completed, patience, now);
+        let by_entries = self.choices.taken(Quantity::Times) == Some(Source::Entries);
+        self.successes.settle(self.ends, by_entries, self.totals.finished.as_ref(), self.choices.is_decided());
+        self.totals.succeeded = self.successes.total;
+        // What waited is judged first.
+        observer.settled(completed, DECIDED_WITHIN, now);
     }
 
     /// The page counts requests that have no entry, or each answer of a request that asks for several (`n` above 1). From now on the
     /// times of requests come from the page, so that all of them count the same.
     fn take_times_of_page(&mut self) {
-        self.times_from_server = true;
+        self.choices.leave_entries();
         self.totals.source = LatencySource::ServerMetrics;
         for (histogram, of_page) in RequestHistogram::ALL.into_iter().zip(&self.page_times.histograms) {
             let times = self.totals.times.of_server(histogram);
@@ -407,16 +369,6 @@ impl RequestFold {
                 times.clone_from(of_page);
             }
         }
-    }
-
-    fn observe(&mut self, complete: &CompleteRow, observer: &mut impl Observer) {
-        if !self.times_from_server {
-            self.totals.source = LatencySource::RequestStats;
-        }
-        self.observe_latencies(complete.latencies, complete.blocks.request);
-        observer.row_counted(complete.served.as_ref());
-        self.totals.times.observe_blocks(&complete.blocks);
-        self.totals.times.observe_transfer(complete.transfer_seconds, complete.transfer_bytes, complete.blocks.request);
     }
 }
 
@@ -432,17 +384,18 @@ impl Lifecycle {
     }
 }
 
-/// trtllm-serve's page shows a request after at most this time: it is read every 5 s, in at most 4 s.
-pub(super) const SERVER_TIMES_WITHIN: Duration = Duration::from_secs(15);
-/// Length of the queues: minutes of a busy engine.
-const MAX_PENDING: usize = 16_384;
+/// Length of the queue: seconds of a busy engine.
+const MOST_WAITING: usize = 4096;
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use serde_json::json;
 
     use super::super::histogram::Histogram;
     use super::super::request_totals::TokenTotals;
+    use super::super::served::Served;
     use super::*;
     use trtllm_records::perf_metrics::RequestPerfMetrics;
     use trtllm_records::request::{DisServingRequestStats, RequestStage};
@@ -494,7 +447,7 @@ mod tests {
         let unscheduled = r#"{"perf_metrics": {"timing_metrics": {"arrival_time": 0.0, "first_scheduled_time": 0,
             "first_token_time": 100000.5, "last_token_time": 100001.5}}}"#;
         fold.absorb_perf_metrics(&from_json(unscheduled), &EntryContext::default(), now, &mut ());
-        fold.settle(0, now + EXACT_TIMES_WITHIN, &mut ());
+        fold.settle(0, now + DECIDED_WITHIN, &mut ());
         let times = &fold.totals.times;
         let shown = |histogram: &Histogram| (histogram.count(), histogram.sum());
         assert_eq!((shown(&times.prefill_time), shown(&times.queue_time)), ((10, 5.0), (10, 0.0)));
@@ -511,7 +464,7 @@ mod tests {
     #[test]
     fn token_counts_are_absent_until_an_entry_or_a_row_has_some() {
         let (mut fold, now) = (RequestFold::default(), Instant::now());
-        let settled = now + EXACT_TIMES_WITHIN;
+        let settled = now + DECIDED_WITHIN;
         // trtllm-serve's own entries have no token counts.
         fold.absorb_perf_metrics(
             &PerfMetricsEntry { prompt_tokens: None, output_tokens: None, ..entry() },
@@ -541,7 +494,7 @@ mod tests {
         }
         fold.absorb_perf_metrics(&entry(), &EntryContext::default(), now, &mut ());
         fold.absorb_complete_row(&row(), None, false, now, &mut ());
-        fold.settle(0, now + EXACT_TIMES_WITHIN, &mut ());
+        fold.settle(0, now + DECIDED_WITHIN, &mut ());
         assert_eq!(counted(&fold), (4, 4, 4));
     }
 
@@ -568,7 +521,7 @@ mod tests {
     #[test]
     fn numbers_of_a_request_that_contradict_each_other_are_not_observed() {
         let observed = |prompt: u64, cached: u64, new: u64| {
-            let mut fold = RequestFold { rows: RequestRows::Absent, ..RequestFold::default() };
+            let mut fold = RequestFold::default();
             let blocks = json!({"num_total_allocated_blocks": 4, "num_new_allocated_blocks": new,
                 "num_reused_blocks": 0, "num_missed_blocks": 0});
             let entry =
@@ -595,7 +548,7 @@ mod tests {
                 &mut (),
             );
         }
-        fold.settle(0, now + EXACT_TIMES_WITHIN, &mut ());
+        fold.settle(0, now + DECIDED_WITHIN, &mut ());
         let times = &fold.totals.times;
         assert_eq!((fold.totals.disaggregated_requests, fold.totals.kv_cache_transfer_ms), (2, 2.5));
         assert_eq!((times.kv_cache_transfer.count(), times.kv_cache_transfer_bytes.count()), (1, 1));
@@ -603,14 +556,20 @@ mod tests {
 
     /// Judges requests by a TTFT of 400 ms, and counts those that met and missed it, and those whose outcome is unknown.
     #[derive(Default)]
-    struct Judge(u64, u64, u64);
+    struct Judge {
+        met: u64,
+        missed: u64,
+        unknown: u64,
+        scopes: Vec<Scope>,
+    }
 
     impl Observer for Judge {
-        fn served(&mut self, served: &Served, _: Scope) {
+        fn served(&mut self, served: &Served, scope: Scope) {
+            self.scopes.push(scope);
             match served.time_to_first_token {
-                Some(seconds) if seconds <= 0.4 => self.0 += 1,
-                Some(_) => self.1 += 1,
-                None => self.2 += 1,
+                Some(seconds) if seconds <= 0.4 => self.met += 1,
+                Some(_) => self.missed += 1,
+                None => self.unknown += 1,
             }
         }
 
@@ -620,7 +579,7 @@ mod tests {
     }
 
     fn judged(judge: &Judge) -> (u64, u64, u64) {
-        (judge.0, judge.1, judge.2)
+        (judge.met, judge.missed, judge.unknown)
     }
 
     fn timed(first_token: f64) -> PerfMetricsEntry {
@@ -643,7 +602,7 @@ mod tests {
         fold.absorb_complete_row(&row(), None, false, now, &mut judge);
         fold.absorb_complete_row(&row(), None, false, now, &mut judge);
         fold.absorb_perf_metrics(&timed(10.5), &EntryContext::default(), now, &mut judge);
-        fold.settle(0, now + EXACT_TIMES_WITHIN, &mut judge);
+        fold.settle(0, now + DECIDED_WITHIN, &mut judge);
         assert_eq!(judged(&judge), (1, 1, 1));
     }
 
@@ -655,7 +614,7 @@ mod tests {
             fold.absorb_complete_row(&row(), None, false, now, &mut judge);
             fold.absorb_perf_metrics(&entry(), &EntryContext::default(), now, &mut judge);
         }
-        fold.settle(0, now + EXACT_TIMES_WITHIN, &mut judge);
+        fold.settle(0, now + DECIDED_WITHIN, &mut judge);
         // It is unknown when the requests of the rows arrived.
         assert_eq!(judged(&judge), (0, 0, 3));
     }
@@ -664,20 +623,20 @@ mod tests {
     fn without_rows_and_times_each_entry_is_unknown() {
         let (mut fold, mut judge, now) = (RequestFold::default(), Judge::default(), Instant::now());
         fold.absorb_perf_metrics(&entry(), &EntryContext::default(), now, &mut judge);
-        fold.settle(0, now + EXACT_TIMES_WITHIN, &mut judge);
-        fold.absorb_perf_metrics(&entry(), &EntryContext::default(), now + EXACT_TIMES_WITHIN, &mut judge);
+        fold.settle(0, now + DECIDED_WITHIN, &mut judge);
+        fold.absorb_perf_metrics(&entry(), &EntryContext::default(), now + DECIDED_WITHIN, &mut judge);
         assert_eq!(judged(&judge), (0, 0, 2));
     }
 
     #[test]
-    fn without_rows_lengths_and_transfers_come_from_entries() {
+    fn without_rows_lengths_come_from_entries() {
         let (mut fold, now) = (RequestFold::default(), Instant::now());
         fold.absorb_perf_metrics(&entry(), &EntryContext::default(), now, &mut ());
         fold.settle(0, now, &mut ());
-        assert_eq!(counted(&fold), (0, 0, 0));
-        fold.settle(0, now + EXACT_TIMES_WITHIN, &mut ());
+        assert_eq!(counted(&fold), (0, 0, 1));
+        fold.settle(0, now + DECIDED_WITHIN, &mut ());
         assert_eq!(counted(&fold), (1, 1, 1));
-        fold.absorb_perf_metrics(&entry(), &EntryContext::default(), now + EXACT_TIMES_WITHIN, &mut ());
+        fold.absorb_perf_metrics(&entry(), &EntryContext::default(), now + DECIDED_WITHIN, &mut ());
         assert_eq!(counted(&fold), (2, 2, 2));
     }
 
@@ -686,9 +645,9 @@ mod tests {
         let (mut fold, now) = (RequestFold::default(), Instant::now());
         let row = RequestStats { stage: Some(RequestStage::Complete), ..RequestStats::default() };
         fold.absorb_complete_row(&row, None, false, now, &mut ());
-        fold.restart();
+        fold.restart(&mut ());
         fold.absorb_perf_metrics(&entry(), &EntryContext::default(), now, &mut ());
-        fold.settle(0, now + EXACT_TIMES_WITHIN, &mut ());
+        fold.settle(0, now + DECIDED_WITHIN, &mut ());
         assert_eq!(counted(&fold), (1, 1, 1));
     }
 
@@ -708,11 +667,67 @@ mod tests {
         };
         fold.absorb_perf_metrics(&timed(10.25), &EntryContext::default(), now, &mut ());
         fold.absorb_complete_row(&row(), Some(&served), false, now, &mut ());
-        fold.settle(0, now + EXACT_TIMES_WITHIN, &mut ());
+        fold.settle(0, now + DECIDED_WITHIN, &mut ());
         assert_eq!(observed(&fold), (1, LatencySource::PerfMetrics));
-        fold.restart();
+        fold.restart(&mut ());
         fold.absorb_complete_row(&row(), Some(&served), false, now, &mut ());
-        fold.settle(0, now + EXACT_TIMES_WITHIN, &mut ());
+        fold.settle(0, now + DECIDED_WITHIN, &mut ());
         assert_eq!(observed(&fold), (2, LatencySource::RequestStats));
+    }
+
+    /// The row of a request of 2 s that got 9 tokens.
+    fn followed(fold: &mut RequestFold, now: Instant, judge: &mut Judge) {
+        let lifecycle = Lifecycle {
+            id: 1,
+            arrived_us: Some(0),
+            scheduled_us: Some(250_000),
+            first_token_us: Some(500_000),
+            ended_us: 2_000_000,
+            tokens: 9,
+            prompt_tokens: None,
+        };
+        fold.absorb_complete_row(&row(), Some(&lifecycle), false, now, judge);
+    }
+
+    #[test]
+    fn rows_tell_the_time_per_output_token_where_entries_have_no_tokens() {
+        let (mut fold, mut judge, now) = (RequestFold::default(), Judge::default(), Instant::now());
+        for second in [0, 20] {
+            let now = now + Duration::from_secs(second);
+            followed(&mut fold, now, &mut judge);
+            fold.absorb_perf_metrics(&timed(10.25), &EntryContext::default(), now, &mut judge);
+            fold.settle(0, now + DECIDED_WITHIN, &mut judge);
+        }
+        let times = &fold.totals.times;
+        let shown = |histogram: &Histogram| (histogram.count(), histogram.sum());
+        assert_eq!(shown(&times.time_per_output_token), (2, 2.0 * 1.5 / 8.0));
+        assert_eq!((shown(&times.time_to_first_token), fold.totals.source), ((2, 0.5), LatencySource::PerfMetrics));
+        assert_eq!(judge.scopes, [Scope::PerToken, Scope::WithoutPerToken, Scope::PerToken, Scope::WithoutPerToken]);
+    }
+
+    #[test]
+    fn a_better_source_that_comes_late_changes_nothing_until_a_restart() {
+        let (mut fold, mut judge, now) = (RequestFold::default(), Judge::default(), Instant::now());
+        let shown = |fold: &RequestFold| (fold.totals.times.e2e_latency.count(), fold.totals.source);
+        followed(&mut fold, now, &mut judge);
+        fold.settle(0, now + DECIDED_WITHIN, &mut judge);
+        fold.absorb_perf_metrics(&timed(10.25), &EntryContext::default(), now + DECIDED_WITHIN, &mut judge);
+        assert_eq!(shown(&fold), (1, LatencySource::RequestStats));
+        // What still waits at a restart is not lost.
+        fold.restart(&mut judge);
+        followed(&mut fold, now, &mut judge);
+        fold.restart(&mut judge);
+        assert_eq!(shown(&fold), (2, LatencySource::RequestStats));
+        fold.absorb_perf_metrics(&timed(10.25), &EntryContext::default(), now, &mut judge);
+        assert_eq!(shown(&fold), (3, LatencySource::PerfMetrics));
+    }
+
+    #[test]
+    fn a_full_queue_is_decided_and_nothing_in_it_is_lost() {
+        let (mut fold, mut judge, now) = (RequestFold::default(), Judge::default(), Instant::now());
+        for _ in 0..2 * MOST_WAITING {
+            followed(&mut fold, now, &mut judge);
+        }
+        assert_eq!((fold.totals.times.e2e_latency.count(), fold.waiting.len()), (2 * MOST_WAITING as u64, 0));
     }
 }

@@ -34,7 +34,7 @@ pub struct ServerTotals {
 }
 
 /// The increase of numbers that entries and rows of requests may have, too.
-#[derive(Debug, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Increase {
     pub finished: Finished,
     /// In the order of [`RequestHistogram::ALL`].
@@ -49,7 +49,7 @@ impl Increase {
 }
 
 /// The increase of one histogram.
-#[derive(Debug, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct HistogramIncrease {
     /// Upper bound and number of each bucket, in ascending order.
     pub buckets: Vec<(f64, u64)>,
@@ -195,18 +195,23 @@ mod tests {
     use super::super::lifecycle::Lifecycle;
     use super::super::observer::{Observer, Scope};
     use super::super::request_totals::LatencySource;
-    use super::super::requests::{EntryContext, RequestFold};
+    use super::super::requests::{DECIDED_WITHIN, EntryContext, RequestFold};
     use super::*;
     use trtllm_records::perf_metrics::{FinishReason, PerfMetricsEntry};
     use trtllm_records::request::{RequestStage, RequestStats};
     use trtllm_records::server_metrics::ServerCount;
     use trtllm_sources::prometheus_text::parse_server_metrics;
 
+    /// A page of a server without entries.
+    fn parse(page: &str) -> ServerMetrics {
+        ServerMetrics { without_entries: true, ..parse_server_metrics(page.as_bytes()).unwrap() }
+    }
+
     /// Folds pages one after the other.
     fn fold(pages: &[&str]) -> RequestFold {
         let mut fold = RequestFold::default();
         for page in pages {
-            fold.absorb_server_metrics(&parse_server_metrics(page.as_bytes()).unwrap(), &mut ());
+            fold.absorb_server_metrics(&parse(page), Instant::now(), &mut ());
         }
         fold
     }
@@ -237,9 +242,9 @@ mod tests {
             )
         };
         let mut folded = fold(&[&page(20, 1, 5000), &page(20, 1, 5400)]);
-        folded.restart();
+        folded.restart(&mut ());
         let more = page(5, 1, 5600);
-        folded.absorb_server_metrics(&parse_server_metrics(more.as_bytes()).unwrap(), &mut ());
+        folded.absorb_server_metrics(&parse(&more), Instant::now(), &mut ());
         let finished = folded.totals.finished.unwrap();
         assert_eq!((finished[0], finished[FinishReason::Length as usize]), (5, 1));
         assert_eq!((folded.totals.prompt_tokens(), folded.server.finished()), (Some(400 + 5600), Some(6)));
@@ -306,6 +311,7 @@ mod tests {
             Instant::now(),
             &mut (),
         );
+        folded.settle(0, Instant::now() + DECIDED_WITHIN, &mut ());
         assert_eq!(folded.totals.times.time_per_output_token.count(), 5);
         assert_eq!(folded.totals.times.decode_time.count(), 1);
     }
@@ -343,16 +349,19 @@ mod tests {
     #[test]
     fn without_entries_the_times_of_requests_come_from_the_page() {
         let mut folded = RequestFold::default();
-        folded.absorb_server_metrics(&times("1", 10, 20), &mut ());
+        folded.absorb_server_metrics(&times("1", 10, 20), Instant::now(), &mut ());
         assert_eq!((observed(&mut folded), folded.totals.source), (vec![(0, 0.0, 0); 7], LatencySource::None));
-        folded.absorb_server_metrics(&times("1", 12, 21), &mut ());
+        folded.absorb_server_metrics(&times("1", 12, 21), Instant::now(), &mut ());
         assert_eq!(observed(&mut folded), [(3, 0.625, 3); 7]);
         assert_eq!(folded.totals.source, LatencySource::ServerMetrics);
-        // If the server has entries, its histograms have the same times. Only times that entries lack count.
-        let page = ServerMetrics { without_entries: false, ..times("1", 13, 21) };
-        folded.absorb_server_metrics(&page, &mut ());
-        let expected = of_times().map(|time| if time == RequestHistogram::PerOutputToken { 4 } else { 3 });
-        assert!(observed(&mut folded).into_iter().map(|(count, ..)| count).eq(expected));
+        // An entry that comes after all is of a request on the page, until the server restarts.
+        let entry = r#"{"perf_metrics": {"timing_metrics": {"arrival_time": 1.0, "last_token_time": 2.0}}}"#;
+        let entry = serde_json::from_str::<PerfMetricsEntry>(entry).unwrap();
+        folded.absorb_perf_metrics(&entry, &EntryContext::default(), Instant::now(), &mut ());
+        assert_eq!(observed(&mut folded), [(3, 0.625, 3); 7]);
+        folded.restart(&mut ());
+        folded.absorb_perf_metrics(&entry, &EntryContext::default(), Instant::now(), &mut ());
+        assert_eq!((folded.totals.times.e2e_latency.count(), folded.totals.source), (4, LatencySource::PerfMetrics));
     }
 
     /// The fold after 20 polls, one each second. In each, a request ends that has an entry, and `answers` are added to the page.
@@ -360,7 +369,7 @@ mod tests {
         let (mut folded, start) = (RequestFold::default(), Instant::now());
         for second in 0..20 {
             let page = ServerMetrics { without_entries: false, ..times("1", 0, 100 + second * answers) };
-            folded.absorb_server_metrics(&page, &mut ());
+            folded.absorb_server_metrics(&page, Instant::now(), &mut ());
             let now = start + Duration::from_secs(second);
             if second > 0 {
                 let entry = r#"{"perf_metrics": {"timing_metrics": {"arrival_time": 1.0, "first_scheduled_time": 1.25,
@@ -406,9 +415,9 @@ mod tests {
             let mut folded = RequestFold::default();
             let mut judged = Judged::default();
             for (requests, sum) in pages {
-                let page = parse_server_metrics(page(*requests, sum).as_bytes()).unwrap();
-                folded.absorb_server_metrics(&ServerMetrics { without_entries: true, ..page }, &mut judged);
+                folded.absorb_server_metrics(&parse(&page(*requests, sum)), Instant::now(), &mut judged);
             }
+            folded.settle(0, Instant::now() + DECIDED_WITHIN, &mut judged);
             let met = judged.0;
             assert_eq!(folded.totals.finished.unwrap()[0], met, "a bucket shows whether a request met its objective");
             (folded.totals.times.e2e_latency.count(), folded.totals.times.e2e_latency.sum(), met)
@@ -449,8 +458,8 @@ mod tests {
         assert_eq!(shown(&alone), (vec![0, 1], 1, 64.0));
         let mut folded = RequestFold::default();
         // A number of tokens that would be too large for a time in nanoseconds.
-        folded.absorb_server_metrics(&page(10, 20, 9_000_000_000_000), &mut ());
-        folded.absorb_server_metrics(&page(12, 25, 9_000_000_000_100), &mut ());
+        folded.absorb_server_metrics(&page(10, 20, 9_000_000_000_000), Instant::now(), &mut ());
+        folded.absorb_server_metrics(&page(12, 25, 9_000_000_000_100), Instant::now(), &mut ());
         folded.absorb_perf_metrics(&entry, &EntryContext::default(), Instant::now(), &mut ());
         assert_eq!(shown(&folded), (vec![2, 5], 5, 100.0));
     }
@@ -461,10 +470,10 @@ mod tests {
         // Only some buckets of the new server are lower: it has already had more short requests than the old server.
         let [first, old, new] = [times("1", 0, 0), times("1", 2, 40), times("1", 5, 4)];
         for page in [&first, &old] {
-            folded.absorb_server_metrics(page, &mut ());
+            folded.absorb_server_metrics(page, Instant::now(), &mut ());
         }
-        folded.restart();
-        folded.absorb_server_metrics(&new, &mut ());
+        folded.restart(&mut ());
+        folded.absorb_server_metrics(&new, Instant::now(), &mut ());
         assert_eq!(observed(&mut folded), [(42 + 9, 2.0 * 0.0625 + 20.0 + 5.0 * 0.0625 + 2.0, 51); 7]);
         let first_bucket = folded.totals.times.e2e_latency.cumulative().next().unwrap();
         assert_eq!((first_bucket.0.value, first_bucket.1), (0.3, 7));
@@ -477,16 +486,17 @@ mod tests {
             let mut folded = RequestFold::default();
             let mut judged = Judged::default();
             for high in [40, 44, 7] {
-                folded.absorb_server_metrics(&times("1", 0, high), &mut judged);
+                folded.absorb_server_metrics(&times("1", 0, high), Instant::now(), &mut judged);
             }
             assert_eq!(observed(&mut folded), [(4, 2.0, 4); 7], "nothing counts until the reason is known");
             folded.server.note_record();
             if restarted {
-                folded.restart();
+                folded.restart(&mut judged);
             }
             for high in [8, 9, 9] {
-                folded.absorb_server_metrics(&times("1", 0, high), &mut judged);
+                folded.absorb_server_metrics(&times("1", 0, high), Instant::now(), &mut judged);
             }
+            folded.settle(0, Instant::now() + DECIDED_WITHIN, &mut judged);
             assert_eq!(observed(&mut folded), [(requests, requests as f64 * 0.5, requests); 7]);
             assert_eq!(folded.server.finished(), Some(requests));
             assert_eq!(judged.0, requests);
@@ -507,11 +517,11 @@ mod tests {
             prompt_tokens: None,
             tokens: 9,
         };
-        folded.absorb_server_metrics(&times("1", 0, 0), &mut ());
+        folded.absorb_server_metrics(&times("1", 0, 0), Instant::now(), &mut ());
         // The row of the request comes before the page that shows the request.
         folded.absorb_complete_row(&row, Some(&lifecycle), false, start, &mut ());
         folded.settle(1, start + Duration::from_secs(9), &mut ());
-        folded.absorb_server_metrics(&times("1", 0, 1), &mut ());
+        folded.absorb_server_metrics(&times("1", 0, 1), Instant::now(), &mut ());
         folded.settle(1, start + Duration::from_secs(60), &mut ());
         totals.push(folded.totals.times.e2e_latency.count());
         let entry = r#"{"perf_metrics": {"timing_metrics": {"arrival_time": 1.0, "first_token_time": 1.5,
@@ -532,7 +542,7 @@ mod tests {
         let entry = PerfMetricsEntry { finish_reason: Some(FinishReason::Length), ..PerfMetricsEntry::default() };
         folded.absorb_perf_metrics(&entry, &EntryContext::default(), Instant::now(), &mut ());
         let page = "trtllm_request_success_total{finished_reason=\"length\"} 1";
-        folded.absorb_server_metrics(&parse_server_metrics(page.as_bytes()).unwrap(), &mut ());
+        folded.absorb_server_metrics(&parse_server_metrics(page.as_bytes()).unwrap(), Instant::now(), &mut ());
         assert_eq!(folded.totals.finished.unwrap()[FinishReason::Length as usize], 1);
         assert_eq!(folded.server.finished(), Some(1));
     }
@@ -543,7 +553,7 @@ mod tests {
         let mut page = times("1", 2, 40);
         page.counts.push(ServerCount { counter: ServerCounter::PromptTokens, series: 0, value: 7 });
         for page in [times("1", 0, 0), page, ServerMetrics { several_frontends: true, ..ServerMetrics::default() }] {
-            folded.absorb_server_metrics(&page, &mut ());
+            folded.absorb_server_metrics(&page, Instant::now(), &mut ());
         }
         assert_eq!((observed(&mut folded), folded.totals.source), (vec![(0, 0.0, 0); 7], LatencySource::None));
         assert_eq!(
@@ -571,7 +581,7 @@ mod tests {
         assert_eq!(folded.totals.server.errors.len(), MAX_VALUES + 1);
         assert_eq!(folded.totals.server.errors[OTHER], 40_000 - MAX_VALUES as u64);
         // The series of the last page are remembered.
-        folded.absorb_server_metrics(&parse_server_metrics(pages[10].as_bytes()).unwrap(), &mut ());
+        folded.absorb_server_metrics(&parse_server_metrics(pages[10].as_bytes()).unwrap(), Instant::now(), &mut ());
         assert_eq!(folded.server.finished(), Some(40_000));
     }
 }

@@ -3,8 +3,6 @@
 //! asks for several (`n` above 1), and times are those of whole requests. The count never falls, even if the first reasons come
 //! late.
 
-use std::time::{Duration, Instant};
-
 use trtllm_records::perf_metrics::FinishReason;
 
 /// Requests by finish reason, in the order of [`FinishReason::ALL`].
@@ -13,8 +11,6 @@ pub(crate) type Finished = [u64; FinishReason::ALL.len()];
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Successes {
     pub total: u64,
-    /// When a completed request was first seen without any finish reason.
-    unexplained_since: Option<Instant>,
     /// Requests that were counted as completed, before the first finish reason came.
     without_reason: u64,
     /// The totals of which these are counted.
@@ -30,16 +26,9 @@ pub(crate) struct Ends {
 }
 
 impl Successes {
-    /// `ends` and `finished` are totals. Completed requests wait for `patience` until they count without a reason.
-    /// `have_entries`: each request has an entry.
-    pub(crate) fn settle(
-        &mut self,
-        ends: Ends,
-        have_entries: bool,
-        finished: Option<&Finished>,
-        patience: Duration,
-        now: Instant,
-    ) {
+    /// `ends` and `finished` are totals. `have_entries`: each request has an entry. Requests count without a reason once
+    /// `is_decided`: no source will tell the reasons of the first ones.
+    pub(crate) fn settle(&mut self, ends: Ends, have_entries: bool, finished: Option<&Finished>, is_decided: bool) {
         let Ends { completed, entries } = ends;
         let total = match finished {
             Some(finished) => {
@@ -51,10 +40,8 @@ impl Successes {
                 };
                 known.min(most)
             }
-            None if completed == 0 && entries == 0 => 0,
             None => {
-                let since = *self.unexplained_since.get_or_insert(now);
-                if now.saturating_duration_since(since) >= patience {
+                if is_decided {
                     self.without_reason += match have_entries {
                         true => entries - self.counted.entries,
                         false => completed - self.counted.completed,
@@ -80,8 +67,6 @@ fn failed(finished: &Finished) -> u64 {
 mod tests {
     use super::*;
 
-    const PATIENCE: Duration = Duration::from_secs(5);
-
     fn records(completed: u64) -> Ends {
         Ends { completed, entries: 0 }
     }
@@ -95,34 +80,32 @@ mod tests {
 
     #[test]
     fn cancelled_requests_are_not_successes() {
-        let (mut successes, now) = (Successes::default(), Instant::now());
+        let mut successes = Successes::default();
         // The records report five completed requests before their entries come.
-        successes.settle(records(5), false, None, PATIENCE, now);
+        successes.settle(records(5), false, None, false);
         assert_eq!(successes.total, 0);
-        successes.settle(records(5), false, Some(&reasons(1, 2)), PATIENCE, now + Duration::from_secs(1));
+        successes.settle(records(5), false, Some(&reasons(1, 2)), false);
         assert_eq!(successes.total, 1);
-        successes.settle(records(5), false, Some(&reasons(3, 2)), PATIENCE, now + Duration::from_secs(9));
+        successes.settle(records(5), false, Some(&reasons(3, 2)), true);
         assert_eq!(successes.total, 3);
     }
 
     #[test]
-    fn without_reasons_every_completed_request_is_a_success_after_five_seconds() {
-        let (mut successes, start) = (Successes::default(), Instant::now());
-        successes.settle(records(0), false, None, PATIENCE, start);
-        let totals = [(1, 10), (5, 12), (6, 12), (7, 14), (8, 15)].map(|(seconds, completed)| {
-            successes.settle(records(completed), false, None, PATIENCE, start + Duration::from_secs(seconds));
+    fn without_reasons_every_completed_request_is_a_success_once_no_reasons_will_come() {
+        let mut successes = Successes::default();
+        let totals = [(false, 0), (false, 10), (false, 12), (true, 12), (true, 14)].map(|(is_decided, completed)| {
+            successes.settle(records(completed), false, None, is_decided);
             successes.total
         });
-        assert_eq!(totals, [0, 0, 12, 14, 15]);
+        assert_eq!(totals, [0, 0, 0, 12, 14]);
     }
 
     #[test]
     fn reasons_that_come_late_neither_lower_the_count_nor_count_a_request_twice() {
-        let (mut successes, start) = (Successes::default(), Instant::now());
-        successes.settle(records(10), false, None, PATIENCE, start);
-        successes.settle(records(10), false, None, PATIENCE, start + PATIENCE);
+        let mut successes = Successes::default();
+        successes.settle(records(10), false, None, true);
         let mut settle = |completed, finished| {
-            successes.settle(records(completed), false, Some(&finished), PATIENCE, start + PATIENCE);
+            successes.settle(records(completed), false, Some(&finished), true);
             successes.total
         };
         // First the reason of a request that is counted already. Then one entry arrives before its record, and one after it.
@@ -134,15 +117,13 @@ mod tests {
 
     #[test]
     fn each_entry_is_a_request_however_many_answers_the_records_count() {
-        let (mut successes, start) = (Successes::default(), Instant::now());
+        let mut successes = Successes::default();
         // Requests with three answers. Without entries each answer counts.
-        let totals = [(0, 3, 0, false), (6, 6, 0, false), (7, 9, 1, true), (8, 15, 3, true), (9, 18, 3, false)].map(
-            |(seconds, completed, entries, have_entries)| {
-                let at = start + Duration::from_secs(seconds);
-                successes.settle(Ends { completed, entries }, have_entries, None, PATIENCE, at);
+        let totals =
+            [(6, 0, false), (9, 1, true), (15, 3, true), (18, 3, false)].map(|(completed, entries, have_entries)| {
+                successes.settle(Ends { completed, entries }, have_entries, None, true);
                 successes.total
-            },
-        );
-        assert_eq!(totals, [0, 6, 7, 9, 12]);
+            });
+        assert_eq!(totals, [6, 7, 9, 12]);
     }
 }

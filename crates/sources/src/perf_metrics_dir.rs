@@ -15,8 +15,6 @@ use files::LineFiles;
 const INTERVAL: Duration = Duration::from_secs(1);
 /// A reading that takes longer counts as hanging.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// The server writes a line within this time after it has counted the request on its page.
-const WRITTEN_WITHIN: Duration = Duration::from_secs(2);
 
 /// A directory of files with JSON lines, as configured.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -68,11 +66,9 @@ pub struct PerfMetricsDir {
     reading: JoinSet<(LineFiles, std::io::Result<Batch>)>,
     begun: Instant,
     due: Instant,
-    /// The start of the last reading that read all lines.
-    complete: Option<Instant>,
     failure: Option<std::io::Error>,
     left_out: bool,
-    has_lines: bool,
+    pub(super) has_lines: bool,
 }
 
 impl PerfMetricsDir {
@@ -85,7 +81,6 @@ impl PerfMetricsDir {
             reading: JoinSet::new(),
             begun: now,
             due: now,
-            complete: None,
             failure: None,
             left_out: false,
             has_lines: false,
@@ -120,9 +115,8 @@ impl PerfMetricsDir {
         }
     }
 
-    /// Takes the lines of the last reading, and starts the next one if it is due. Does not wait. Returns whether there were lines.
-    pub(super) fn poll(&mut self, batch: &mut Batch) -> bool {
-        let mut any = false;
+    /// Takes the lines of the last reading, and starts the next one if it is due. Does not wait.
+    pub(super) fn poll(&mut self, batch: &mut Batch) {
         let mut more = false;
         match self.reading.try_join_next() {
             Some(Ok((files, result))) => {
@@ -132,14 +126,11 @@ impl PerfMetricsDir {
                 match result {
                     Ok(mut read) => {
                         batch.keys.append(&mut read.keys);
-                        (any, more) = (!read.messages.is_empty(), read.more);
-                        self.has_lines |= any;
+                        more = read.more;
+                        self.has_lines |= !read.messages.is_empty();
                         read.messages.into_iter().for_each(|item| batch.push(item));
                         for (total, rejected) in batch.rejected.iter_mut().zip(read.rejected) {
                             *total += rejected;
-                        }
-                        if !more {
-                            self.complete = Some(self.begun);
                         }
                     }
                     Err(error) => self.failure = Some(error),
@@ -164,12 +155,6 @@ impl PerfMetricsDir {
                 (files, result)
             });
         }
-        any
-    }
-
-    /// The lines of all requests that were counted before this moment have been read.
-    pub(super) fn complete_before(&self) -> Option<Instant> {
-        self.complete.and_then(|begun| begun.checked_sub(WRITTEN_WITHIN))
     }
 
     fn hangs(&self) -> bool {
@@ -216,7 +201,7 @@ mod tests {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         // Waits for the reading that lists the directory again.
-        while lines.complete.is_none() {
+        while lines.problem().is_some() {
             lines.poll(&mut batch);
             tokio::time::sleep(Duration::from_millis(1)).await;
         }

@@ -35,8 +35,8 @@ pub(super) struct ServerPageReader {
     reading: JoinSet<PageRead>,
     /// The client, between two readings.
     client: Option<HttpClient>,
-    /// The last page, and when it arrived, until it is taken.
-    arrived: Option<(Instant, ServerMetrics)>,
+    /// The last page, until it is taken.
+    arrived: Option<ServerMetrics>,
     /// Several frontends answer, so the page is no longer read.
     pub(super) several_frontends: bool,
     /// Counts of the last page. `None` before the first page of a server.
@@ -91,10 +91,9 @@ impl ServerPageReader {
         (self.reading, self.arrived) = (JoinSet::new(), None);
     }
 
-    /// Takes the last page if it arrived before `before`. Counts are cumulative, so an earlier page that was never taken is
-    /// no loss.
-    pub(super) fn take(&mut self, before: Instant) -> Option<ServerMetrics> {
-        self.arrived.take_if(|(arrived, _)| *arrived <= before).map(|(_, page)| page)
+    /// Takes the last page. Counts are cumulative, so an earlier page that was never taken is no loss.
+    pub(super) fn take(&mut self) -> Option<ServerMetrics> {
+        self.arrived.take()
     }
 
     /// Keeps a page that has arrived, and starts to read the next one if it is due. Does not wait. Adds the names of
@@ -105,7 +104,7 @@ impl ServerPageReader {
             match page {
                 Ok(ServerPage { metrics, families }) => {
                     self.several_frontends = metrics.several_frontends;
-                    self.arrived = Some((Instant::now(), metrics));
+                    self.arrived = Some(metrics);
                     names.extend(families);
                 }
                 Err(Unread::Missing) => self.missing = true,

@@ -60,35 +60,16 @@ pub struct TrtllmServe {
     /// The server answers, and has no `/metrics`.
     no_statistics: bool,
     lines: Option<PerfMetricsDir>,
-    entries: Entries,
+    /// Requests on the first page of the server, and on the last one.
+    finished: Option<(u64, u64)>,
+    /// Requests had ended before the last page, so their lines are written.
+    any_ended: bool,
     about: EngineAbout,
     version: FactReader,
     startup: FactReader,
     keys: KeyWatch,
-    /// The response of this step. `None` before its request and after its last part.
-    unparsed: Option<Unparsed>,
-}
-
-/// A response whose end is not parsed yet.
-#[derive(Debug, Clone, Copy)]
-struct Unparsed {
-    asked: Instant,
-    /// How much of it is parsed.
-    position: ArrayPosition,
-}
-
-/// Whether the server writes an entry for each finished request, on `/perf_metrics` or as a line of a file. Releases of
-/// 2026 have no such endpoint, and older ones fill it only if `perf_metrics_max_requests` is set. Without entries, the
-/// histograms of the server's page provide the times of the same requests.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Entries {
-    /// No request has finished yet. `asked`: when the entries were last read. `finished`: finished requests on the last page.
-    Unknown {
-        asked: Option<Instant>,
-        finished: Option<u64>,
-    },
-    Present,
-    Absent,
+    /// How much of the response of this step is parsed. `None` before its request and after its last part.
+    unparsed: Option<ArrayPosition>,
 }
 
 /// `/perf_metrics`, which many servers lack. A failure must not fail the poll, and a slow answer must not delay the records
@@ -112,32 +93,6 @@ impl EntriesEndpoint {
     }
 }
 
-impl Entries {
-    const UNKNOWN: Self = Self::Unknown { asked: None, finished: None };
-
-    /// To be called after entries were read at `at`. `missing`: the endpoint does not exist.
-    fn after_reading(self, at: Instant, missing: bool) -> Self {
-        match self {
-            _ if missing => Self::Absent,
-            Self::Unknown { finished, .. } => Self::Unknown { asked: Some(at), finished },
-            known => known,
-        }
-    }
-
-    fn after_entry(self) -> Self {
-        if self == Self::Absent { self } else { Self::Present }
-    }
-
-    /// If requests have finished since the last page, and no entry came, the server writes no entries.
-    fn after_page(self, finished: u64) -> Self {
-        match self {
-            Self::Unknown { finished: Some(before), .. } if finished > before => Self::Absent,
-            Self::Unknown { asked, .. } => Self::Unknown { asked, finished: Some(finished) },
-            known => known,
-        }
-    }
-}
-
 impl TrtllmServe {
     /// Fails if the certificates for https cannot be read.
     pub async fn open(access: Access, enabled: Extras) -> Result<Self, OpenError> {
@@ -146,7 +101,6 @@ impl TrtllmServe {
         }
         let server = TargetServer::new(access).await?;
         let has_endpoint = enabled.perf_metrics && enabled.lines.is_none();
-        let entries = if enabled.perf_metrics || enabled.lines.is_some() { Entries::UNKNOWN } else { Entries::Absent };
         let page = enabled.prometheus_metrics.then(|| ServerPageReader::new(server.clone()));
         let lines = enabled.lines.map(|dir| PerfMetricsDir::new(dir, LineOwner::Server));
         let health = HealthCheck::new(server.clone());
@@ -160,7 +114,8 @@ impl TrtllmServe {
             health,
             no_statistics: false,
             lines,
-            entries,
+            finished: None,
+            any_ended: false,
             about,
             version: FactReader::new(VERSION_PATH),
             startup: FactReader::new("/server_info"),
@@ -203,27 +158,20 @@ impl TrtllmServe {
 
     fn take_lines(&mut self, batch: &mut Batch) {
         let Some(lines) = &mut self.lines else { return };
-        if lines.poll(batch) {
-            self.entries = self.entries.after_entry();
-        }
-        if let Entries::Unknown { asked, .. } = &mut self.entries {
-            *asked = lines.complete_before();
-        }
-        batch.notice = lines.problem().or((self.entries == Entries::Absent).then_some(NO_LINES));
+        lines.poll(batch);
+        batch.notice = lines.problem().or((self.any_ended && !lines.has_lines).then_some(NO_LINES));
     }
 
-    /// Takes the server's page once it is certain whether the requests on it have entries. The server writes an entry
-    /// when it counts the request on the page, so the first reading of entries after the page contains it.
     fn take_page(&mut self, batch: &mut Batch) {
         let Some(page) = &mut self.page else { return };
         page.poll(&mut batch.keys);
-        let asked = match self.entries {
-            Entries::Unknown { asked, .. } => asked,
-            Entries::Present | Entries::Absent => Some(Instant::now()),
-        };
-        let Some(mut metrics) = asked.and_then(|asked| page.take(asked)) else { return };
-        self.entries = self.entries.after_page(metrics.finished_requests());
-        metrics.without_entries = self.entries == Entries::Absent;
+        let Some(mut metrics) = page.take() else { return };
+        let finished = metrics.finished_requests();
+        let (first, last) = self.finished.unwrap_or((finished, finished));
+        self.any_ended |= last > first;
+        self.finished = Some((first, finished));
+        let has_endpoint = self.entries_endpoint.as_ref().is_some_and(|entries| !entries.missing);
+        metrics.without_entries = self.lines.is_none() && !has_endpoint;
         batch.messages.push(Message::ServerMetrics(Box::new(metrics)));
     }
 
@@ -251,7 +199,7 @@ impl TrtllmServe {
             ParseError::Truncated => SourceError::Truncated { target: target() },
         });
         if !matches!(done, Ok(false)) {
-            let is_begun = self.unparsed.is_some_and(|answer| answer.position.is_begun());
+            let is_begun = self.unparsed.is_some_and(|answer| answer.is_begun());
             batch.lost_rest |= done.is_err() && is_begun;
             self.forget_response();
         }
@@ -264,15 +212,12 @@ impl TrtllmServe {
     /// Reads or continues to read `/perf_metrics`. Returns true when nothing is left to read.
     async fn poll_entries(&mut self, batch: &mut Batch) -> bool {
         let Some(endpoint) = &mut self.entries_endpoint else { return true };
-        let asked = match self.unparsed {
-            Some(unparsed) => unparsed.asked,
-            None if Instant::now() < endpoint.due => return true,
-            None => {
-                endpoint.deadline = Deadline::after(ENTRIES_TIMEOUT);
-                Instant::now()
+        if self.unparsed.is_none() {
+            if Instant::now() < endpoint.due {
+                return true;
             }
-        };
-        let before = batch.messages.len();
+            endpoint.deadline = Deadline::after(ENTRIES_TIMEOUT);
+        }
         let entries = StatisticsArray::PerfMetrics;
         let part = read_part(&mut self.client, &mut self.unparsed, ENTRIES_PATH, entries, &mut endpoint.keys, batch);
         let part = endpoint.deadline.run(pin!(part)).await;
@@ -285,13 +230,9 @@ impl TrtllmServe {
             Ok(Ok(result)) => (true, result),
             Ok(Err(_)) | Err(_) => (false, parse_received(&self.client, &mut self.unparsed, entries, batch)),
         };
-        if batch.messages.len() > before {
-            self.entries = self.entries.after_entry();
-        }
         if result == Ok(false) {
             return false;
         }
-        self.entries = self.entries.after_reading(asked, endpoint.missing);
         // An error at the end of an incomplete answer shows nothing about the structure of the answer.
         if is_whole && matches!(result, Err(ParseError::NotJson(_))) {
             batch.keys.insert(ENTRIES_PATH.to_owned());
@@ -325,9 +266,7 @@ impl TrtllmServe {
             endpoint.keys.may_be_replaced();
             endpoint.refusal = None;
         }
-        if self.lines.is_some() || self.entries_endpoint.is_some() {
-            self.entries = Entries::UNKNOWN;
-        }
+        (self.finished, self.any_ended) = (None, false);
         if let Some(page) = &mut self.page {
             page.may_be_replaced();
         }
@@ -373,7 +312,7 @@ impl TrtllmServe {
 /// before the next call. An answer is parsed while it arrives, so that a long or slow one takes little memory.
 async fn read_part(
     client: &mut HttpClient,
-    unparsed: &mut Option<Unparsed>,
+    unparsed: &mut Option<ArrayPosition>,
     path: &str,
     statistics: StatisticsArray,
     keys: &mut KeyWatch,
@@ -381,11 +320,11 @@ async fn read_part(
 ) -> Result<Result<bool, ParseError>, SourceError> {
     if unparsed.is_none() {
         // If the poll is dropped here, what has arrived is parsed later.
-        *unparsed = Some(Unparsed { asked: Instant::now(), position: ArrayPosition::default() });
+        *unparsed = Some(ArrayPosition::default());
         client.read_first_part(path).await?;
     }
     loop {
-        let is_begun = |unparsed: &Option<Unparsed>| unparsed.is_some_and(|answer| answer.position.is_begun());
+        let is_begun = |unparsed: &Option<ArrayPosition>| unparsed.is_some_and(|answer| answer.is_begun());
         let was_begun = is_begun(unparsed);
         let result = parse_received(client, unparsed, statistics, batch);
         if !was_begun && is_begun(unparsed) {
@@ -394,7 +333,7 @@ async fn read_part(
         let needs_more = matches!(result, Ok(true) | Err(ParseError::Truncated));
         match unparsed {
             Some(answer) if needs_more && client.is_receiving() => {
-                client.read_next_part(answer.position.take_parsed()).await?;
+                client.read_next_part(answer.take_parsed()).await?;
             }
             _ => return Ok(result),
         }
@@ -404,29 +343,10 @@ async fn read_part(
 /// Parses the next part of what has arrived. Returns the same as [`read_part`].
 fn parse_received(
     client: &HttpClient,
-    unparsed: &mut Option<Unparsed>,
+    unparsed: &mut Option<ArrayPosition>,
     statistics: StatisticsArray,
     batch: &mut Batch,
 ) -> Result<bool, ParseError> {
-    let Some(Unparsed { position, .. }) = unparsed else { return Ok(true) };
+    let Some(position) = unparsed else { return Ok(true) };
     statistics.parse_part(client.received(), position, batch).map(|()| position.is_complete())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn requests_on_the_page_without_entries_show_that_there_are_none() {
-        let now = Instant::now();
-        let unknown = Entries::UNKNOWN.after_reading(now, false).after_page(40);
-        assert_eq!(unknown, Entries::Unknown { asked: Some(now), finished: Some(40) });
-        // No request has finished since.
-        assert_eq!(unknown.after_page(40), unknown);
-        assert_eq!(unknown.after_page(41), Entries::Absent);
-        assert_eq!(unknown.after_entry().after_page(41), Entries::Present);
-        assert_eq!(Entries::UNKNOWN.after_reading(now, true), Entries::Absent);
-        // From then on, the page counts all requests, so a late entry changes nothing.
-        assert_eq!(Entries::Absent.after_entry().after_reading(now, false).after_page(50), Entries::Absent);
-    }
 }

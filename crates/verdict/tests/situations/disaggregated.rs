@@ -92,6 +92,7 @@ fn told_by_lines(parts: Parts) -> (Cause, f64) {
                 serde_json::from_value(line(1000.0 + now + f64::from(request) * 0.25, parts)).unwrap();
             fold.absorb_perf_metrics(&entry, start + Duration::from_secs_f64(now)).unwrap();
         }
+        fold.settle(false, start + Duration::from_secs_f64(now));
         window.push(Mark::of(&fold, now));
     }
     let notices = Notices { only_requests: true, ..Notices::default() };

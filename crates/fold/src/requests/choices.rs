@@ -1,0 +1,234 @@
+//! Which source gives which numbers of finished requests. Several sources may tell of one request, and each number must count once.
+//! So one source is taken for each quantity, and its numbers alone count:
+//!
+//! | quantity | best source | second | third |
+//! | --- | --- | --- | --- |
+//! | times | entries | server's page | rows |
+//! | time per output token | server's page | entries | rows |
+//! | outcomes of objectives | entries | rows | server's page |
+//! | lengths | rows | entries | – |
+//! | finish reasons | entries | server's page | – |
+//! | transfers, blocks | entries | rows | – |
+//!
+//! A quantity has one of three states. It is *open* at first, and after a restart of the engine.
+//!
+//! | state | the best source tells it | another source tells it | 15 s after the first finished request |
+//! | --- | --- | --- | --- |
+//! | open | taken, and counts | waits | the best that has told it is taken and counts, else *nothing* |
+//! | nothing | taken, and counts | taken, and counts | – |
+//! | taken | counts if it is this source | counts if it is this source | – |
+//!
+//! What waits stands in one queue. A server that certainly has no entries makes the next source the best one.
+//!
+//! Two changes come later. If the page counts more requests than there are entries, times and outcomes of entries are left for
+//! those of the page ([`super::page_times`]). If several frontends answer, the page is left, and its quantities have nothing.
+
+use std::time::{Duration, Instant};
+
+/// What tells of a finished request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// RequestPerfMetrics, one entry a request: exact.
+    Entries,
+    /// The rows of a request in the records: exact to an iteration.
+    Rows,
+    /// The histograms and counters of trtllm-serve's page: exact to a bucket.
+    Page,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Quantity {
+    Times,
+    TimePerToken,
+    Outcomes,
+    Lengths,
+    Reasons,
+    Transfers,
+    Blocks,
+}
+
+use Quantity::{Blocks, Lengths, Outcomes, Reasons, TimePerToken, Times, Transfers};
+
+impl Quantity {
+    pub(crate) const ALL: [Self; 7] = [Times, TimePerToken, Outcomes, Lengths, Reasons, Transfers, Blocks];
+
+    /// The sources that can tell it, the best one first.
+    const fn sources(self) -> &'static [Source] {
+        match self {
+            Times => &[Source::Entries, Source::Page, Source::Rows],
+            TimePerToken => &[Source::Page, Source::Entries, Source::Rows],
+            Outcomes => &[Source::Entries, Source::Rows, Source::Page],
+            Lengths => &[Source::Rows, Source::Entries],
+            Reasons => &[Source::Entries, Source::Page],
+            Transfers | Blocks => &[Source::Entries, Source::Rows],
+        }
+    }
+}
+
+/// A better source has this time to tell of the first finished request. trtllm-serve's page is read every 5 s, in at most 4 s.
+pub(crate) const DECIDED_WITHIN: Duration = Duration::from_secs(15);
+
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Choices {
+    taken: [Option<Source>; Quantity::ALL.len()],
+    /// The best source that has told an open quantity.
+    offered: [Option<Source>; Quantity::ALL.len()],
+    /// When the first request finished.
+    since: Option<Instant>,
+    /// Nothing is open any more.
+    is_decided: bool,
+    without_entries: bool,
+}
+
+impl Choices {
+    pub(crate) fn taken(&self, quantity: Quantity) -> Option<Source> {
+        self.taken[quantity as usize]
+    }
+
+    /// Whether a request of `source` counts for the quantity. `None` while that is open.
+    pub(crate) fn counts(&self, quantity: Quantity, source: Source) -> Option<bool> {
+        match self.taken(quantity) {
+            Some(taken) => Some(taken == source),
+            None => self.is_decided.then_some(false),
+        }
+    }
+
+    /// Notes that a request has finished.
+    pub(crate) fn begin(&mut self, now: Instant) {
+        self.since.get_or_insert(now);
+    }
+
+    pub(crate) fn is_decided(&self) -> bool {
+        self.is_decided
+    }
+
+    /// Notes that the source tells the quantity.
+    pub(crate) fn offer(&mut self, quantity: Quantity, source: Source) {
+        let mut candidates =
+            quantity.sources().iter().filter(|best| !self.without_entries || **best != Source::Entries);
+        let best = candidates.next() == Some(&source);
+        let place = quantity as usize;
+        if self.taken[place].is_some() {
+            return;
+        }
+        if best || self.is_decided {
+            self.taken[place] = Some(source);
+            return;
+        }
+        let rank = |source: Source| quantity.sources().iter().position(|other| *other == source);
+        let offered = self.offered[place].filter(|offered| rank(*offered) <= rank(source));
+        self.offered[place] = Some(offered.unwrap_or(source));
+    }
+
+    /// The server has no entries, so nothing waits for them.
+    pub(crate) fn rule_out_entries(&mut self) {
+        self.without_entries = true;
+        for quantity in Quantity::ALL {
+            if let Some(source) = self.offered[quantity as usize] {
+                self.offer(quantity, source);
+            }
+        }
+    }
+
+    pub(crate) fn is_due(&self, now: Instant) -> bool {
+        let is_over = |since| now.saturating_duration_since(since) >= DECIDED_WITHIN;
+        !self.is_decided && self.since.is_some_and(is_over)
+    }
+
+    /// Takes the best source of each open quantity.
+    pub(crate) fn decide(&mut self) {
+        for (taken, offered) in self.taken.iter_mut().zip(self.offered) {
+            *taken = taken.or(offered);
+        }
+        self.is_decided = true;
+    }
+
+    /// Takes times and outcomes from the page instead of entries.
+    pub(crate) fn leave_entries(&mut self) {
+        for quantity in [Times, Outcomes] {
+            self.taken[quantity as usize] = Some(Source::Page);
+        }
+    }
+
+    /// Takes nothing from the page any more, and entries that may come after all.
+    pub(crate) fn leave_page(&mut self) {
+        self.without_entries = false;
+        for source in self.taken.iter_mut().chain(&mut self.offered) {
+            *source = source.filter(|source| *source != Source::Page);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SOURCES: [Source; 3] = [Source::Entries, Source::Rows, Source::Page];
+
+    /// The choices a moment after the first finished request, or after the time to decide.
+    fn begun(is_over: bool) -> Choices {
+        let (mut choices, now) = (Choices::default(), Instant::now());
+        choices.begin(now);
+        assert!(!choices.is_due(now));
+        if choices.is_due(now + DECIDED_WITHIN) && is_over {
+            choices.decide();
+        }
+        choices
+    }
+
+    #[test]
+    fn the_best_source_that_tells_a_quantity_in_time_is_taken_for_good() {
+        for quantity in Quantity::ALL {
+            let [best, rest @ ..] = quantity.sources() else { panic!("{quantity:?} has no source") };
+            for other in rest {
+                let mut choices = begun(false);
+                choices.offer(quantity, *other);
+                assert_eq!(choices.counts(quantity, *other), None, "{quantity:?} waits for {best:?}");
+                choices.offer(quantity, *best);
+                assert_eq!(SOURCES.map(|source| choices.counts(quantity, source)), SOURCES.map(|s| Some(s == *best)));
+                // The best one comes too late.
+                let mut choices = begun(false);
+                choices.offer(quantity, *other);
+                choices.decide();
+                choices.offer(quantity, *best);
+                assert_eq!(choices.taken(quantity), Some(*other), "{quantity:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_second_source_wins_against_the_third_in_either_order() {
+        for quantity in [Times, TimePerToken, Outcomes] {
+            let &[_, second, third] = quantity.sources() else { panic!("{quantity:?} has three sources") };
+            for order in [[second, third], [third, second]] {
+                let mut choices = begun(false);
+                order.into_iter().for_each(|source| choices.offer(quantity, source));
+                choices.decide();
+                assert_eq!(choices.taken(quantity), Some(second), "{quantity:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_nobody_told_in_time_is_taken_from_the_first_that_does() {
+        for (quantity, source) in Quantity::ALL.into_iter().flat_map(|of| of.sources().iter().map(move |s| (of, *s))) {
+            let mut choices = begun(true);
+            assert_eq!((choices.taken(quantity), choices.counts(quantity, source)), (None, Some(false)));
+            choices.offer(quantity, source);
+            assert_eq!(choices.counts(quantity, source), Some(true));
+        }
+    }
+
+    #[test]
+    fn nothing_waits_for_entries_of_a_server_that_has_none() {
+        let mut choices = begun(false);
+        choices.offer(Times, Source::Page);
+        choices.rule_out_entries();
+        choices.offer(Reasons, Source::Page);
+        assert_eq!([Times, Reasons].map(|quantity| choices.taken(quantity)), [Some(Source::Page); 2]);
+        // The page of a server with several frontends says nothing, so entries may come after all.
+        choices.leave_page();
+        choices.offer(Times, Source::Entries);
+        assert_eq!(choices.taken(Times), Some(Source::Entries));
+    }
+}
