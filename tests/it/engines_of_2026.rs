@@ -553,14 +553,14 @@ fn a_success_is_counted_when_its_reason_is_known() {
         assert!(success >= last, "a counter never falls");
         last = success;
     }
-    bench.wait(Duration::from_secs(10));
+    bench.wait(Duration::from_secs(16));
     bench.answer(&[]);
     assert_eq!(bench.value("nv_inference_request_success", &[]), Some(3.0));
     assert_eq!(bench.value("nv_inference_request_failure", &["reason=CANCELED"]), Some(2.0));
     // If finish reasons never arrive, every completed request counts as a success.
     let mut bench = Bench::new();
     bench.answer(&[executor(3, json!({"numCompletedRequests": 5}))]);
-    bench.wait(Duration::from_secs(10));
+    bench.wait(Duration::from_secs(16));
     bench.answer(&[]);
     assert_eq!(bench.value("nv_inference_request_success", &[]), Some(5.0));
 }

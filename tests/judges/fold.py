@@ -174,7 +174,9 @@ class Fold:
         self.transfers, self.transfer_ms = 0, 0.0
         self.events = {}
         self.exact = self.rows_seen = False
-        self.undecided = []  # lengths and transfers of finished requests; used only if request rows do not report them
+        self.lengths_from = None  # "rows" or "entries", decided once an epoch by the first request that shows it
+        self.running_seen = False  # rows of running requests show that those of finished ones will come
+        self.undecided = []  # lengths and transfers of entries that wait for such rows
         self.process = None
         self.by_rank = {}  # label -> [context tokens, generated tokens]; empty until a second rank appears
         self.last = self.last_end = None  # the last record, and its time
@@ -257,6 +259,8 @@ class Fold:
 
     def restart(self):
         self.close()
+        self.count_undecided()
+        self.lengths_from, self.running_seen = None, False
         self.count("engine_restarts", 1)
         self.begin(met_running=False)
 
@@ -660,6 +664,7 @@ class Fold:
         in lost iterations are unknown, and so are times of requests that started before the first record. A request
         without a token was cancelled, so it is unknown whether it met an objective."""
         self.rounds += 1
+        self.running_seen = self.running_seen or bool(rows)
         known = times["continuous"] and self.rounds > 1
         for row in rows:
             number, tokens = row["id"], row["numGeneratedTokens"]
@@ -691,10 +696,13 @@ class Fold:
                           if life["round"] >= self.rounds - (65536 if life["queued"] else 64)}
 
     def complete(self, row, life, times, known):
-        self.rows_seen, self.undecided = True, []
-        self.lengths(row["contextPrefillPosition"], row["numGeneratedTokens"])
+        self.rows_seen = True
+        self.lengths_from = self.lengths_from or "rows"
         ended, transfer = times["ended"], row["disServingStats"]
-        if transfer:
+        if self.lengths_from == "rows":
+            self.undecided = []
+            self.lengths(row["contextPrefillPosition"], row["numGeneratedTokens"])
+        if transfer and self.lengths_from == "rows":
             self.transfers += 1
             self.transfer_ms += transfer["kvCacheTransferMS"]
         self.observe("request_decoded_tokens_per_iteration", row["avgNumDecodedTokensPerIter"])
@@ -788,8 +796,12 @@ class Fold:
                 self.add_event(f'nv_trt_llm_requests_finished_total{{reason="{name}"}}', int(name == reason))
         begun, t = (part["perf_metrics"]["timing_metrics"] for part in (context, last))
         moved = t["kv_cache_transfer_end"] - t["kv_cache_transfer_start"] if "kv_cache_transfer_start" in t else None
-        if not self.rows_seen:
+        if not self.lengths_from and not self.running_seen:
+            self.lengths_from = "entries"
+        if self.lengths_from != "rows":
             self.undecided.append((prompt, tokens, moved))
+        if self.lengths_from == "entries":
+            self.count_undecided()
         # A generation server sends the context server's token when it schedules the request after the transfer. Otherwise the
         # first token that it stamps is the second of the answer.
         own, scheduled, arrived = t.get("first_token_time"), t.get("first_scheduled_time"), t.get("arrival_time")
@@ -865,12 +877,16 @@ class Fold:
                 if ms:
                     self.observe(f'request_gpu_{kind}_time_seconds{{phase="{phase}"}}', ms / 1000)
 
-    def page(self):
+    def count_undecided(self):
         for prompt, output, moved in self.undecided:
             self.lengths(prompt, output)
             if moved is not None:
                 self.transfers += 1
                 self.transfer_ms += moved * 1000
+        self.undecided = []
+
+    def page(self):
+        self.count_undecided()
         self.close()
         series = {**self.counts, **self.events}
         if self.exact or not self.sampled:  # otherwise the request rows cover only some of the iterations

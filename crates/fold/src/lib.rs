@@ -526,6 +526,9 @@ impl EngineFold {
         now: Instant,
         observer: &mut impl Observer,
     ) {
+        if !rows.is_empty() {
+            self.requests.note_rows();
+        }
         let changes = span.map(|span| self.lifecycles.absorb(rows, span)).unwrap_or_default();
         let tells_pauses = rows.iter().any(|row| self.tells_pauses(row));
         if tells_pauses {

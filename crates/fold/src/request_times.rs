@@ -251,13 +251,13 @@ impl RequestTimes {
         }
     }
 
-    /// Observes the KV cache transfer of one request, in seconds and bytes.
-    pub(crate) fn observe_transfer(&mut self, seconds: Option<f64>, bytes: Option<u64>, request: Option<u64>) {
-        if let Some(seconds) = seconds.filter(|seconds| *seconds > 0.0) {
+    /// Observes the KV cache transfer of one request.
+    pub(crate) fn observe_transfer(&mut self, transfer: &Transfer, request: Option<u64>) {
+        if let Some(seconds) = transfer.seconds.filter(|seconds| *seconds > 0.0) {
             self.kv_cache_transfer.observe_request(seconds, request);
-            self.kv_transfers.observe(seconds, bytes, request);
+            self.kv_transfers.observe(seconds, transfer.bytes, request);
         }
-        if let Some(bytes @ 1..) = bytes {
+        if let Some(bytes @ 1..) = transfer.bytes {
             self.kv_cache_transfer_bytes.observe_request(bytes as f64, request);
         }
     }
@@ -294,6 +294,19 @@ impl RequestTimes {
             }
         }
     }
+}
+
+/// The transfer of the KV cache of one request.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub(crate) struct Transfer {
+    /// Several engines served the request.
+    pub is_disaggregated: bool,
+    /// Above 0. Absent in the row of a request that only had a context phase: its transfer has not ended.
+    pub seconds: Option<f64>,
+    /// The same time, as exact as it was sent.
+    pub milliseconds: Option<f64>,
+    /// Of a transfer with a known time.
+    pub bytes: Option<u64>,
 }
 
 /// KV cache blocks of one request over its lifetime.

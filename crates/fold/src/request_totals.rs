@@ -5,7 +5,7 @@ use std::sync::Arc;
 use trtllm_records::named_numbers::{NamedNumbers, named_numbers};
 
 use super::histogram::{Histogram, LONG_TOKEN_LENGTH, TOKEN_LENGTH};
-use super::request_times::RequestTimes;
+use super::request_times::{RequestTimes, Transfer};
 use super::saturating::add_known;
 use super::server_metrics::ServerTotals;
 use super::successes::Finished;
@@ -50,15 +50,6 @@ named_numbers! {
     /// Draft tokens of finished requests. The proposed tokens include the accepted tokens.
     #[derive(Copy, Eq)]
     pub struct DraftTokens: u64 { proposed = "proposed", accepted = "accepted" }
-}
-
-/// The transfer of the KV cache of one request.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub(super) struct Transfer {
-    /// Several engines served the request.
-    pub(super) is_disaggregated: bool,
-    pub(super) seconds: Option<f64>,
-    pub(super) bytes: Option<u64>,
 }
 
 impl Default for RequestTotals {
@@ -126,14 +117,12 @@ impl RequestTotals {
         }
     }
 
-    /// Observes the transfer of one request, whose KV cache came from or went to another instance.
-    pub(super) fn observe_transfer(&mut self, transfer: &Transfer, request: Option<u64>) {
+    /// Counts the transfer of one request as Triton does: each request of a context or generation server.
+    pub(super) fn count_transfer(&mut self, transfer: &Transfer) {
         if transfer.is_disaggregated {
             self.disaggregated_requests += 1;
-            let milliseconds = transfer.seconds.map(|seconds| seconds * 1000.0);
-            self.kv_cache_transfer_ms += milliseconds.filter(|ms| ms.is_finite() && *ms > 0.0).unwrap_or(0.0);
+            self.kv_cache_transfer_ms += transfer.milliseconds.unwrap_or(0.0);
         }
-        self.times.observe_transfer(transfer.seconds, transfer.bytes, request);
     }
 }
 

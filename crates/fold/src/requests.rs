@@ -67,6 +67,7 @@ impl RequestFold {
         // The prefill position of a complete request is the length of its prompt, unless the request was paused.
         let prompt = lifecycle.and_then(|lifecycle| lifecycle.prompt_tokens).or(row.context_prefill_position);
         let row = &RequestStats { context_prefill_position: prompt, ..row.clone() };
+        self.note_rows();
         let decoded = row.avg_num_decoded_tokens_per_iter.filter(|_| row.num_generated_tokens != Some(0));
         if let Some(tokens) = decoded.filter(|tokens| *tokens > 0.0) {
             self.totals.times.decoded_tokens_per_iteration.observe(tokens);
@@ -81,6 +82,11 @@ impl RequestFold {
             is_kept: self.choices.taken(Quantity::Outcomes).is_none_or(|taken| taken == Source::Rows),
         });
         self.absorb(Finished::One(request), now, observer);
+    }
+
+    /// Notes that the engine sends rows of its requests.
+    pub(crate) fn note_rows(&mut self) {
+        self.choices.note_rows();
     }
 
     /// Folds the RequestPerfMetrics of one finished request.
@@ -151,9 +157,7 @@ impl RequestFold {
         if self.choices.taken(Quantity::Reasons) != Some(Source::Entries) {
             self.totals.finished.get_or_insert_default();
         }
-        if page.without_entries {
-            self.choices.rule_out_entries();
-        }
+        self.choices.note_page(page.without_entries);
         self.page_times.add(&more, &self.totals.times);
         for (histogram, increase) in RequestHistogram::ALL.into_iter().zip(&more.histograms) {
             if histogram.is_only_on_page() && histogram != RequestHistogram::PerOutputToken {
@@ -207,14 +211,11 @@ impl RequestFold {
 
     /// Whether it is known if `finished` counts for the quantity, and how.
     fn is_ready(&self, quantity: Quantity, finished: &Finished) -> bool {
-        let counts = |quantity| self.choices.counts(quantity, finished.source());
-        let is_judged_whole = || counts(Quantity::Outcomes) == Some(true) && finished.has_tokens();
-        match quantity {
-            Quantity::Outcomes => {
-                counts(Quantity::Outcomes).is_some() && (is_judged_whole() || counts(Quantity::TimePerToken).is_some())
-            }
-            _ => counts(quantity).is_some(),
-        }
+        let source = finished.source();
+        let Some(counts) = self.choices.counts(quantity, source) else { return false };
+        // See `judge`.
+        let is_whole = counts && finished.has_tokens() || self.choices.has_only(source);
+        quantity != Quantity::Outcomes || is_whole || self.choices.counts(Quantity::TimePerToken, source).is_some()
     }
 
     /// Counts one quantity of what has finished, if it is taken from this source.
@@ -233,13 +234,16 @@ impl RequestFold {
                         totals.times.time_per_output_token.observe_request(seconds, request.id);
                     }
                 }
-                Quantity::Lengths => totals.observe_lengths(request.input_tokens, request.output_tokens),
+                Quantity::Lengths => {
+                    totals.observe_lengths(request.input_tokens, request.output_tokens);
+                    totals.count_transfer(&request.transfer);
+                }
                 Quantity::Reasons => {
                     if let Some(reason) = request.reason {
                         totals.finished.get_or_insert_default()[reason as usize] += 1;
                     }
                 }
-                Quantity::Transfers => totals.observe_transfer(&request.transfer, request.id),
+                Quantity::Transfers => totals.times.observe_transfer(&request.transfer, request.id),
                 Quantity::Blocks => totals.times.observe_blocks(&request.blocks),
                 Quantity::Outcomes => {}
             },
@@ -467,7 +471,7 @@ mod tests {
         let settled = now + DECIDED_WITHIN;
         // trtllm-serve's own entries have no token counts.
         fold.absorb_perf_metrics(
-            &PerfMetricsEntry { prompt_tokens: None, output_tokens: None, ..entry() },
+            &PerfMetricsEntry { ctx_request_id: None, prompt_tokens: None, output_tokens: None, ..entry() },
             &EntryContext::default(),
             now,
             &mut (),
@@ -632,11 +636,13 @@ mod tests {
     fn without_rows_lengths_come_from_entries() {
         let (mut fold, now) = (RequestFold::default(), Instant::now());
         fold.absorb_perf_metrics(&entry(), &EntryContext::default(), now, &mut ());
-        fold.settle(0, now, &mut ());
-        assert_eq!(counted(&fold), (0, 0, 1));
-        fold.settle(0, now + DECIDED_WITHIN, &mut ());
         assert_eq!(counted(&fold), (1, 1, 1));
-        fold.absorb_perf_metrics(&entry(), &EntryContext::default(), now + DECIDED_WITHIN, &mut ());
+        // Rows of requests that run show that those of finished ones come, too.
+        fold.restart(&mut ());
+        fold.note_rows();
+        fold.absorb_perf_metrics(&entry(), &EntryContext::default(), now, &mut ());
+        assert_eq!(counted(&fold), (1, 1, 1));
+        fold.settle(0, now + DECIDED_WITHIN, &mut ());
         assert_eq!(counted(&fold), (2, 2, 2));
     }
 

@@ -6,7 +6,7 @@
 //! | times | entries | server's page | rows |
 //! | time per output token | server's page | entries | rows |
 //! | outcomes of objectives | entries | rows | server's page |
-//! | lengths | rows | entries | – |
+//! | lengths, and Triton's counts of transfers | rows | entries | – |
 //! | finish reasons | entries | server's page | – |
 //! | transfers, blocks | entries | rows | – |
 //!
@@ -18,7 +18,8 @@
 //! | nothing | taken, and counts | taken, and counts | – |
 //! | taken | counts if it is this source | counts if it is this source | – |
 //!
-//! What waits stands in one queue. A server that certainly has no entries makes the next source the best one.
+//! What waits stands in one queue. The best source is among those that may come: not entries of a server that has none, not rows
+//! before the first one of any stage, not the page before it was read.
 //!
 //! Two changes come later. If the page counts more requests than there are entries, times and outcomes of entries are left for
 //! those of the page ([`super::page_times`]). If several frontends answer, the page is left, and its quantities have nothing.
@@ -78,6 +79,8 @@ pub(crate) struct Choices {
     /// Nothing is open any more.
     is_decided: bool,
     without_entries: bool,
+    has_rows: bool,
+    has_page: bool,
 }
 
 impl Choices {
@@ -104,28 +107,43 @@ impl Choices {
 
     /// Notes that the source tells the quantity.
     pub(crate) fn offer(&mut self, quantity: Quantity, source: Source) {
-        let mut candidates =
-            quantity.sources().iter().filter(|best| !self.without_entries || **best != Source::Entries);
-        let best = candidates.next() == Some(&source);
         let place = quantity as usize;
         if self.taken[place].is_some() {
             return;
         }
-        if best || self.is_decided {
-            self.taken[place] = Some(source);
-            return;
-        }
         let rank = |source: Source| quantity.sources().iter().position(|other| *other == source);
-        let offered = self.offered[place].filter(|offered| rank(*offered) <= rank(source));
-        self.offered[place] = Some(offered.unwrap_or(source));
+        let offered = self.offered[place].filter(|offered| rank(*offered) <= rank(source)).unwrap_or(source);
+        let is_better = |other: &Source| rank(*other) < rank(offered);
+        if self.is_decided || !quantity.sources().iter().any(|other| is_better(other) && self.may_come(*other)) {
+            self.taken[place] = Some(offered);
+        }
+        self.offered[place] = Some(offered);
     }
 
-    /// The server has no entries, so nothing waits for them.
-    pub(crate) fn rule_out_entries(&mut self) {
-        self.without_entries = true;
-        for quantity in Quantity::ALL {
-            if let Some(source) = self.offered[quantity as usize] {
-                self.offer(quantity, source);
+    /// Whether no source but this one may come.
+    pub(crate) fn has_only(&self, source: Source) -> bool {
+        [Source::Entries, Source::Rows, Source::Page].into_iter().all(|other| other == source || !self.may_come(other))
+    }
+
+    fn may_come(&self, source: Source) -> bool {
+        match source {
+            Source::Entries => !self.without_entries,
+            Source::Rows => self.has_rows,
+            Source::Page => self.has_page,
+        }
+    }
+
+    pub(crate) fn note_rows(&mut self) {
+        self.has_rows = true;
+    }
+
+    /// Notes that the page was read.
+    pub(crate) fn note_page(&mut self, without_entries: bool) {
+        self.has_page = true;
+        if without_entries && !self.without_entries {
+            self.without_entries = true;
+            for quantity in Quantity::ALL {
+                self.offered[quantity as usize].into_iter().for_each(|source| self.offer(quantity, source));
             }
         }
     }
@@ -152,7 +170,7 @@ impl Choices {
 
     /// Takes nothing from the page any more, and entries that may come after all.
     pub(crate) fn leave_page(&mut self) {
-        self.without_entries = false;
+        (self.without_entries, self.has_page) = (false, false);
         for source in self.taken.iter_mut().chain(&mut self.offered) {
             *source = source.filter(|source| *source != Source::Page);
         }
@@ -167,7 +185,7 @@ mod tests {
 
     /// The choices a moment after the first finished request, or after the time to decide.
     fn begun(is_over: bool) -> Choices {
-        let (mut choices, now) = (Choices::default(), Instant::now());
+        let (mut choices, now) = (Choices { has_rows: true, has_page: true, ..Choices::default() }, Instant::now());
         choices.begin(now);
         assert!(!choices.is_due(now));
         if choices.is_due(now + DECIDED_WITHIN) && is_over {
@@ -220,10 +238,20 @@ mod tests {
     }
 
     #[test]
+    fn nothing_waits_for_rows_and_pages_that_were_never_seen() {
+        let mut choices = Choices::default();
+        choices.begin(Instant::now());
+        for quantity in Quantity::ALL {
+            choices.offer(quantity, Source::Entries);
+            assert_eq!(choices.taken(quantity), Some(Source::Entries), "{quantity:?}");
+        }
+    }
+
+    #[test]
     fn nothing_waits_for_entries_of_a_server_that_has_none() {
         let mut choices = begun(false);
         choices.offer(Times, Source::Page);
-        choices.rule_out_entries();
+        choices.note_page(true);
         choices.offer(Reasons, Source::Page);
         assert_eq!([Times, Reasons].map(|quantity| choices.taken(quantity)), [Some(Source::Page); 2]);
         // The page of a server with several frontends says nothing, so entries may come after all.

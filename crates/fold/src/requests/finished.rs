@@ -7,8 +7,7 @@ use trtllm_records::server_metrics::RequestHistogram;
 use super::choices::{Quantity, Source};
 use crate::finished_request::{FinishedRequest, finish_reason};
 use crate::lifecycle::Lifecycle;
-use crate::request_times::{Blocks, Latencies};
-use crate::request_totals::Transfer;
+use crate::request_times::{Blocks, Latencies, Transfer};
 use crate::served::Served;
 use crate::server_metrics::Increase;
 
@@ -53,6 +52,7 @@ impl Request {
             transfer: Transfer {
                 is_disaggregated: request.disaggregated,
                 seconds: request.transfer_seconds,
+                milliseconds: request.transfer_seconds.map(|seconds| seconds * 1000.0),
                 bytes: request.transfer_bytes,
             },
             blocks: Blocks {
@@ -90,6 +90,7 @@ impl Request {
                 // Triton counts each request of a context or generation server.
                 is_disaggregated: row.dis_serving_stats.is_some(),
                 seconds: transfer.kv_cache_transfer_ms.map(|ms| ms / 1000.0),
+                milliseconds: transfer.kv_cache_transfer_ms,
                 bytes: transfer.kv_cache_size.and_then(|bytes| u64::try_from(bytes).ok()),
             },
             blocks: Blocks {
@@ -108,7 +109,7 @@ impl Request {
         match quantity {
             Quantity::Times | Quantity::Outcomes => has_times,
             Quantity::TimePerToken => self.latencies.time_per_output_token.is_some(),
-            Quantity::Lengths => self.input_tokens.or(self.output_tokens).is_some(),
+            Quantity::Lengths => self.input_tokens.or(self.output_tokens).is_some() || self.transfer.is_disaggregated,
             Quantity::Reasons => self.reason.is_some(),
             Quantity::Transfers => self.transfer != Transfer::default(),
             Quantity::Blocks => self.blocks != Blocks { request: self.id, ..Blocks::default() },
