@@ -6,6 +6,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
+use trtllm_fold::finished_request::FinishedRequest;
 use trtllm_fold::lifecycle::Pause;
 use trtllm_fold::observer::EntryOfRequest;
 use trtllm_fold::request_times::Times;
@@ -117,21 +118,17 @@ impl Attribution {
         }
     }
 
-    /// Splits a request by its rows, whose times are on the clock of the records. Absent if it cannot be split.
-    pub(super) fn split_row(
-        &mut self,
-        row_id: u64,
-        times: &Times,
-        transfer_seconds: Option<f64>,
-        tokens: Option<f64>,
-    ) -> Option<Split> {
-        self.begin();
+    /// Counts a request by its rows, whose times are on the clock of the records. `tokens`: of its prompt, those that were computed.
+    pub(super) fn count_row(&mut self, request: &FinishedRequest, tokens: Option<f64>, missed: [bool; 3]) {
         // The row says how long the transfer took. The transfer ends before the first batch.
-        let transfer = transfer_seconds.zip(times.scheduled).map(|(seconds, until)| (until - seconds, until));
-        self.split(&Spans::of(Some(row_id), times, transfer)?, tokens)
+        let transfer = request.transfer_seconds.zip(request.times.scheduled);
+        let transfer = transfer.map(|(seconds, until)| (until - seconds, until));
+        let spans = Spans::of(request.row_id, &request.times, transfer).filter(|_| request.row_id.is_some());
+        let split = spans.and_then(|spans| self.split(&spans, tokens));
+        self.count(split.as_ref(), missed);
     }
 
-    pub(super) fn count(&mut self, split: Option<&Split>, missed: [bool; 3]) {
+    fn count(&mut self, split: Option<&Split>, missed: [bool; 3]) {
         let Some(totals) = &mut self.totals else { return };
         let Some(split) = split else {
             totals.unattributed += 1;
@@ -150,19 +147,26 @@ impl Attribution {
 
     /// Keeps the request of an entry until its last iteration has ended. Ignores an entry without iterations.
     pub(super) fn note_entry(&mut self, entry: &EntryOfRequest<'_>) {
-        let EntryOfRequest { request, served, tokens_per_block, handling_lag, now, .. } = *entry;
+        let EntryOfRequest { request, tokens_per_block, handling_lag, now, .. } = *entry;
         let Some(last_iter) = request.last_iter.and_then(|iter| iter.checked_sub(handling_lag)) else { return };
         let tokens = request.computed_tokens(tokens_per_block);
         self.begin();
         match Spans::of(request.row_id, &request.times, request.transfer) {
             Some(request) if self.waiting.len() < MOST_WAITING => {
-                self.waiting.push_back(Waiting { since: now, last_iter, request, tokens, served });
+                self.waiting.push_back(Waiting {
+                    since: now,
+                    last_iter,
+                    request,
+                    tokens,
+                    served: entry.request.served,
+                });
             }
             _ => self.count(None, [false; 3]),
         }
     }
 
-    fn begin(&mut self) {
+    /// Begins to keep iterations, because requests may be split by them.
+    pub(super) fn begin(&mut self) {
         self.timeline.get_or_insert_default();
         self.totals.get_or_insert_default();
     }

@@ -15,21 +15,23 @@ pub mod saturation;
 mod timeline;
 pub mod window;
 
-use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use trtllm_fold::Latest;
 use trtllm_fold::clock::ClockSpan;
+use trtllm_fold::finished_request::FinishedRequest;
 use trtllm_fold::lifecycle::Pause;
-use trtllm_fold::observer::{EntryOfRequest, Observer, RowOfRequest, Scope};
+use trtllm_fold::observer::{EntryOfRequest, Observer, Scope};
 use trtllm_fold::ranks::Iteration;
+use trtllm_fold::request_times::Times;
 use trtllm_fold::served::Served;
 use trtllm_fold::server_metrics::Increase;
 use trtllm_records::Objectives;
+use trtllm_records::request::RequestStats;
 
 pub use observed_engine::ObservedEngine;
 
-use attribution::{Attribution, Split};
+use attribution::Attribution;
 use iteration_sums::Iterations;
 use objectives::{ObjectiveTotals, UnjudgedRequests};
 use recent_requests::{RecentRequest, RecentRequests};
@@ -45,8 +47,6 @@ pub struct Analysis {
     /// Absent without configured objectives.
     pub objectives: Option<ObjectiveTotals>,
     unjudged: UnjudgedRequests,
-    /// Where the time of each kept row's request went, oldest first. Absent if that is unknown.
-    splits: VecDeque<Option<Split>>,
 }
 
 impl Analysis {
@@ -101,29 +101,21 @@ impl Observer for Analysis {
         self.attribution.note_pauses(over);
     }
 
-    fn complete_row(&mut self, request: &RowOfRequest<'_>) {
-        let RowOfRequest { row, times, transfer_seconds, is_followed, is_kept } = *request;
+    fn complete_row(&mut self, row: &RequestStats, times: &Times) {
         self.recent.note_row(row, times);
-        if is_kept {
-            let tokens = self.recent.computed_tokens(row);
-            let id = row.id.filter(|_| is_followed);
-            let split = id.and_then(|id| self.attribution.split_row(id, times, transfer_seconds, tokens));
-            self.splits.push_back(split);
+        if times.ended.is_some() {
+            self.attribution.begin();
         }
     }
 
-    fn row_counted(&mut self, served: Option<&Served>) {
+    fn row_counted(&mut self, request: &FinishedRequest, is_judged: bool) {
         let mut missed = [false; 3];
-        if let (Some(objectives), Some(served)) = (&mut self.objectives, served) {
-            objectives.count(served, Scope::All);
-            missed = objectives.missed(served);
+        if let Some(objectives) = self.objectives.as_mut().filter(|_| is_judged) {
+            objectives.count(&request.served, Scope::All);
+            missed = objectives.missed(&request.served);
         }
-        let split = self.splits.pop_front().flatten();
-        self.attribution.count(split.as_ref(), missed);
-    }
-
-    fn rows_dropped(&mut self) {
-        self.splits.clear();
+        let tokens = request.computed_tokens(self.recent.tokens_per_block);
+        self.attribution.count_row(request, tokens, missed);
     }
 
     fn entry(&mut self, entry: &EntryOfRequest<'_>) {

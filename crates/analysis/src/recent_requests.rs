@@ -68,14 +68,6 @@ pub struct RecentRequests {
 }
 
 impl RecentRequests {
-    /// Tokens of the prompt of a complete request that were computed.
-    pub(crate) fn computed_tokens(&self, row: &RequestStats) -> Option<f64> {
-        computed_tokens(
-            row.context_prefill_position,
-            reused_tokens(row.reused_blocks_per_request, self.tokens_per_block),
-        )
-    }
-
     /// The row of a complete request has its lengths: the prefill position is the length of its prompt. `times` are derived
     /// from the changes of its stage. They are used while no entries have exact times.
     pub(crate) fn note_row(&mut self, row: &RequestStats, times: &Times) {

@@ -1,9 +1,11 @@
-//! A finished request as its RequestPerfMetrics describe it. An entry of a disaggregated server has two parts, one of the
+//! A finished request as its RequestPerfMetrics or its rows describe it. An entry of a disaggregated server has two parts, one of the
 //! context server and one of the generation server. They become one request: each value comes from the part that has it.
 
 use trtllm_records::PerfMetricsEntry;
 use trtllm_records::perf_metrics::{FinishReason, RequestKvCacheMetrics, SpeculativeDecodingMetrics};
+use trtllm_records::request::RequestStats;
 
+use super::lifecycle::Lifecycle;
 use super::request_times::{Answer, Latencies, Times, between, generation_queue, hands_over, positive};
 use super::served::Served;
 
@@ -27,7 +29,10 @@ pub struct FinishedRequest {
     pub disaggregated: bool,
     /// Seconds in the queue of a generation server.
     pub generation_queue: Option<f64>,
+    /// Above 0 in a row. Absent in the row of a request that only had a context phase: its transfer has not ended.
     pub transfer_seconds: Option<f64>,
+    /// The same time, as exact as it was sent.
+    pub transfer_ms: Option<f64>,
     pub transfer_bytes: Option<u64>,
     /// Number of iterations from the request's first to its last.
     pub iterations: Option<u64>,
@@ -35,16 +40,74 @@ pub struct FinishedRequest {
     pub last_iter: Option<u64>,
     /// Start and end of the KV cache transfer, in seconds on the clock of `times`.
     pub transfer: Option<(f64, f64)>,
+    /// Blocks over its lifetime.
     pub kv_cache: Option<RequestKvCacheMetrics>,
     pub speculative_decoding: Option<SpeculativeDecodingMetrics>,
+    pub reason: Option<FinishReason>,
     /// The values by which objectives judge the request.
     pub served: Served,
     pub times: Times,
 }
 
 impl FinishedRequest {
+    /// The request of an entry. Without metrics, it has only a reason and a length.
+    pub(crate) fn of_entry(entry: &PerfMetricsEntry, first_token_is_early: bool) -> Self {
+        let mut request = Self::of_parts(entry).unwrap_or_default();
+        if first_token_is_early {
+            request = request.without_first_token();
+        }
+        request.reason = finish_reason(entry);
+        request.transfer_ms = request.transfer_seconds.map(|seconds| seconds * 1000.0);
+        request.served.output_tokens = request.served.output_tokens.or(entry.output_tokens);
+        match request.reason {
+            // The client ended the request, so its times and its length say nothing about the engine. Nor do those of a request that
+            // may have failed.
+            Some(FinishReason::Cancelled | FinishReason::Other) => request.served = Served::default(),
+            Some(FinishReason::Timeout) => request.served.failed = true,
+            Some(FinishReason::Stop | FinishReason::Length) | None => {}
+        }
+        request
+    }
+
+    /// The request of the row that reports it complete. `row`: its prefill position is the length of the prompt. Times are absent if the
+    /// start or some rows of the request were missed.
+    pub(crate) fn of_row(row: &RequestStats, lifecycle: Option<&Lifecycle>) -> Self {
+        let times = lifecycle.map(Lifecycle::times).unwrap_or_default();
+        let output_tokens = row.num_generated_tokens.and_then(|tokens| u64::try_from(tokens).ok());
+        let transfer =
+            row.dis_serving_stats.filter(|transfer| transfer.kv_cache_transfer_ms.is_some_and(|ms| ms > 0.0));
+        let transfer = transfer.unwrap_or_default();
+        Self {
+            request: row.id,
+            row_id: row.id.filter(|_| lifecycle.is_some()),
+            prompt_tokens: row.context_prefill_position,
+            output_tokens: row.num_generated_tokens,
+            latencies: Latencies::of(&times, lifecycle.map(|lifecycle| lifecycle.tokens)),
+            // Triton counts each request of a context or generation server.
+            disaggregated: row.dis_serving_stats.is_some(),
+            transfer_seconds: transfer.kv_cache_transfer_ms.map(|ms| ms / 1000.0),
+            transfer_ms: transfer.kv_cache_transfer_ms,
+            transfer_bytes: transfer.kv_cache_size.and_then(|bytes| u64::try_from(bytes).ok()),
+            kv_cache: Some(RequestKvCacheMetrics {
+                num_total_allocated_blocks: row.alloc_total_blocks_per_request,
+                num_new_allocated_blocks: row.alloc_new_blocks_per_request,
+                num_reused_blocks: row.reused_blocks_per_request,
+                num_missed_blocks: row.missed_blocks_per_request,
+                kv_cache_hit_rate: None,
+            })
+            .filter(|blocks| *blocks != RequestKvCacheMetrics::default()),
+            // A request without a token was cancelled, so its times say nothing about the engine.
+            served: match output_tokens {
+                Some(0) => Served::default(),
+                _ => Served::of(&times, output_tokens),
+            },
+            times,
+            ..Self::default()
+        }
+    }
+
     /// `None` if the entry has no metrics.
-    pub(crate) fn of(entry: &PerfMetricsEntry) -> Option<Self> {
+    fn of_parts(entry: &PerfMetricsEntry) -> Option<Self> {
         let part = |part: Option<&PerfMetricsEntry>| part.and_then(Self::of_part);
         let mut request = match (part(entry.ctx_perf_metrics.as_deref()), part(entry.gen_perf_metrics.as_deref())) {
             (None, None) => return Self::of_part(entry),
@@ -74,7 +137,7 @@ impl FinishedRequest {
 
     /// The request for objectives and for the parts of its time, if its first token was stamped too early. Its latencies stay those that
     /// the engine reports.
-    pub(crate) fn without_first_token(mut self) -> Self {
+    fn without_first_token(mut self) -> Self {
         self.times.first_token = None;
         (self.served.time_to_first_token, self.served.decode) = (None, None);
         self
@@ -147,6 +210,7 @@ impl FinishedRequest {
             speculative_decoding: metrics.speculative_decoding,
             served,
             times,
+            ..Self::default()
         })
     }
 
@@ -193,21 +257,8 @@ pub fn computed_tokens(prompt: Option<i64>, cached: Option<u64>) -> Option<f64> 
     Some(prompt.saturating_sub(cached.unwrap_or(0)).max(1) as f64)
 }
 
-/// The request as objectives judge it. `finished`: from the metrics of the entry.
-pub(crate) fn served(entry: &PerfMetricsEntry, finished: Option<&FinishedRequest>) -> Served {
-    let failed = match finish_reason(entry) {
-        // The client ended the request, so its times and its length say nothing about the engine. Nor do those of a request that may
-        // have failed.
-        Some(FinishReason::Cancelled | FinishReason::Other) => return Served::default(),
-        Some(FinishReason::Timeout) => true,
-        Some(FinishReason::Stop | FinishReason::Length) | None => false,
-    };
-    let served = finished.map(|finished| finished.served).unwrap_or_default();
-    Served { output_tokens: served.output_tokens.or(entry.output_tokens), failed, ..served }
-}
-
 /// Why the request ended. The context server ends its part of every request, so its reason is used only if there is no other.
-pub(crate) fn finish_reason(entry: &PerfMetricsEntry) -> Option<FinishReason> {
+fn finish_reason(entry: &PerfMetricsEntry) -> Option<FinishReason> {
     let part = |part: Option<&PerfMetricsEntry>| part.and_then(|part| part.finish_reason);
     match (entry.finish_reason, entry.gen_perf_metrics.as_deref()) {
         (None, None) => part(entry.ctx_perf_metrics.as_deref()),

@@ -38,14 +38,11 @@ pub trait Observer {
     /// Rows tell which requests are paused. These pauses are over.
     fn pauses(&mut self, over: &[Pause]) {}
 
-    /// A row reports a request complete.
-    fn complete_row(&mut self, row: &RowOfRequest<'_>) {}
+    /// A row reports a request complete. Its prefill position is the length of the prompt. `times`: derived from the changes of its stage.
+    fn complete_row(&mut self, row: &RequestStats, times: &Times) {}
 
-    /// Counts the oldest kept row, see [`RowOfRequest::is_kept`]. `served`: absent if objectives must not judge the request.
-    fn row_counted(&mut self, served: Option<&Served>) {}
-
-    /// The kept rows are not counted, because the entries of their requests are.
-    fn rows_dropped(&mut self) {}
+    /// The outcome of a request comes from its rows, as certain as that of an entry. `is_judged`: objectives judge it.
+    fn row_counted(&mut self, request: &FinishedRequest, is_judged: bool) {}
 
     /// An entry of RequestPerfMetrics reports a finished request.
     fn entry(&mut self, entry: &EntryOfRequest<'_>) {}
@@ -71,25 +68,10 @@ pub enum Scope {
     WithoutPerToken,
 }
 
-/// A request whose row reports it complete.
-#[derive(Debug, Clone, Copy)]
-pub struct RowOfRequest<'a> {
-    /// Its prefill position is the length of its prompt.
-    pub row: &'a RequestStats,
-    /// The times are derived from the changes of its stage.
-    pub times: &'a Times,
-    pub transfer_seconds: Option<f64>,
-    /// All rows of the request were read.
-    pub is_followed: bool,
-    /// The row waits, because exact times may still come. [`Observer::row_counted`] or [`Observer::rows_dropped`] follow.
-    pub is_kept: bool,
-}
-
 /// A finished request as its entry reports it.
 #[derive(Debug, Clone, Copy)]
 pub struct EntryOfRequest<'a> {
     pub request: &'a FinishedRequest,
-    pub served: Served,
     /// Whether the engine told a time of the request.
     pub has_times: bool,
     pub tokens_per_block: Option<i64>,

@@ -1,6 +1,7 @@
 //! Histograms of the times and the resources of requests.
 
 use trtllm_records::StepTimes;
+use trtllm_records::perf_metrics::RequestKvCacheMetrics;
 use trtllm_records::server_metrics::RequestHistogram;
 
 use super::histogram::{
@@ -251,13 +252,13 @@ impl RequestTimes {
         }
     }
 
-    /// Observes the KV cache transfer of one request.
-    pub(crate) fn observe_transfer(&mut self, transfer: &Transfer, request: Option<u64>) {
-        if let Some(seconds) = transfer.seconds.filter(|seconds| *seconds > 0.0) {
+    /// Observes the KV cache transfer of one request, in seconds and bytes.
+    pub(crate) fn observe_transfer(&mut self, seconds: Option<f64>, bytes: Option<u64>, request: Option<u64>) {
+        if let Some(seconds) = seconds.filter(|seconds| *seconds > 0.0) {
             self.kv_cache_transfer.observe_request(seconds, request);
-            self.kv_transfers.observe(seconds, transfer.bytes, request);
+            self.kv_transfers.observe(seconds, bytes, request);
         }
-        if let Some(bytes @ 1..) = transfer.bytes {
+        if let Some(bytes @ 1..) = bytes {
             self.kv_cache_transfer_bytes.observe_request(bytes as f64, request);
         }
     }
@@ -281,43 +282,20 @@ impl RequestTimes {
     }
 
     /// Observes the KV cache blocks of one request. A request without look-ups has no hit ratio.
-    pub(crate) fn observe_blocks(&mut self, blocks: &Blocks) {
-        let (reused, missed) = (blocks.reused.unwrap_or(0), blocks.missed.unwrap_or(0));
+    pub(crate) fn observe_blocks(&mut self, blocks: &RequestKvCacheMetrics, request: Option<u64>) {
+        let (reused, missed) = (blocks.num_reused_blocks.unwrap_or(0), blocks.num_missed_blocks.unwrap_or(0));
         if reused >= 0 && missed >= 0 && (reused > 0 || missed > 0) {
-            self.kv_cache_hit_ratio.observe_request(reused as f64 / (reused as f64 + missed as f64), blocks.request);
+            self.kv_cache_hit_ratio.observe_request(reused as f64 / (reused as f64 + missed as f64), request);
         }
         // The new blocks are among all of them.
-        let new = blocks.new.filter(|new| blocks.total.is_none_or(|total| *new <= total));
-        for (histogram, count) in [(&mut self.kv_cache_blocks, blocks.total), (&mut self.kv_cache_new_blocks, new)] {
+        let total = blocks.num_total_allocated_blocks;
+        let new = blocks.num_new_allocated_blocks.filter(|new| total.is_none_or(|total| *new <= total));
+        for (histogram, count) in [(&mut self.kv_cache_blocks, total), (&mut self.kv_cache_new_blocks, new)] {
             if let Some(count @ 0..) = count {
-                histogram.observe_request(count as f64, blocks.request);
+                histogram.observe_request(count as f64, request);
             }
         }
     }
-}
-
-/// The transfer of the KV cache of one request.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub(crate) struct Transfer {
-    /// Several engines served the request.
-    pub is_disaggregated: bool,
-    /// Above 0. Absent in the row of a request that only had a context phase: its transfer has not ended.
-    pub seconds: Option<f64>,
-    /// The same time, as exact as it was sent.
-    pub milliseconds: Option<f64>,
-    /// Of a transfer with a known time.
-    pub bytes: Option<u64>,
-}
-
-/// KV cache blocks of one request over its lifetime.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Blocks {
-    pub total: Option<i64>,
-    pub new: Option<i64>,
-    pub reused: Option<i64>,
-    pub missed: Option<i64>,
-    /// The id that the engine gave to the request.
-    pub request: Option<u64>,
 }
 
 /// KV cache transfers in the buckets of Dynamo's TensorRT-LLM worker. One observation for each finished request whose transfer

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use trtllm_records::named_numbers::{NamedNumbers, named_numbers};
 
+use super::finished_request::FinishedRequest;
 use super::histogram::{Histogram, LONG_TOKEN_LENGTH, TOKEN_LENGTH};
-use super::request_times::{RequestTimes, Transfer};
+use super::request_times::RequestTimes;
 use super::saturating::add_known;
 use super::server_metrics::ServerTotals;
 use super::successes::Finished;
@@ -101,8 +102,9 @@ impl RequestTotals {
         self.server.cached_tokens.or_else(|| (of_requests.count() > 0).then(|| of_requests.sum() as u64))
     }
 
-    /// Observes the numbers of tokens of one request.
-    pub(super) fn observe_lengths(&mut self, input: Option<i64>, output: Option<i64>) {
+    /// Observes the lengths of one request, and its transfer as Triton counts it.
+    pub(super) fn observe_lengths(&mut self, request: &FinishedRequest) {
+        let (input, output) = (request.prompt_tokens, request.output_tokens);
         for (total, tokens) in [(&mut self.tokens.prompt, input), (&mut self.tokens.generation, output)] {
             add_known(total, tokens.and_then(|tokens| u64::try_from(tokens).ok()));
         }
@@ -115,13 +117,9 @@ impl RequestTotals {
             self.output_token_len.observe(tokens as f64);
             self.generation_length.observe(tokens as f64);
         }
-    }
-
-    /// Counts the transfer of one request as Triton does: each request of a context or generation server.
-    pub(super) fn count_transfer(&mut self, transfer: &Transfer) {
-        if transfer.is_disaggregated {
+        if request.disaggregated {
             self.disaggregated_requests += 1;
-            self.kv_cache_transfer_ms += transfer.milliseconds.unwrap_or(0.0);
+            self.kv_cache_transfer_ms += request.transfer_ms.unwrap_or(0.0);
         }
     }
 }

@@ -13,15 +13,15 @@ use trtllm_records::request::RequestStats;
 use trtllm_records::server_metrics::RequestHistogram;
 
 use self::choices::{Choices, Quantity, Source};
-use self::finished::{Finished, Request};
-use super::finished_request::{FinishedRequest, served};
+use self::finished::Finished;
+use super::finished_request::FinishedRequest;
 use super::lifecycle::Lifecycle;
-use super::observer::{EntryOfRequest, Observer, RowOfRequest, Scope};
+use super::observer::{EntryOfRequest, Observer, Scope};
 use super::page_times::PageTimes;
 use super::request_times::{RequestTimes, Times};
 use super::request_totals::{LatencySource, RequestTotals};
 use super::saturating::{add, add_known, unsigned};
-use super::server_metrics::{ServerFold, ServerTotals};
+use super::server_metrics::{Increase, ServerFold, ServerTotals};
 use super::share::share;
 use super::successes::{Ends, Successes};
 
@@ -72,16 +72,9 @@ impl RequestFold {
         if let Some(tokens) = decoded.filter(|tokens| *tokens > 0.0) {
             self.totals.times.decoded_tokens_per_iteration.observe(tokens);
         }
-        let request = Request::of_row(row, lifecycle, is_sampled);
-        let times = lifecycle.map(Lifecycle::times).unwrap_or_default();
-        observer.complete_row(&RowOfRequest {
-            row,
-            times: &times,
-            transfer_seconds: request.transfer.seconds,
-            is_followed: lifecycle.is_some(),
-            is_kept: self.choices.taken(Quantity::Outcomes).is_none_or(|taken| taken == Source::Rows),
-        });
-        self.absorb(Finished::One(request), now, observer);
+        let request = FinishedRequest::of_row(row, lifecycle);
+        observer.complete_row(row, &request.times);
+        self.absorb(Finished::OfRow { request, is_sampled }, now, observer);
     }
 
     /// Notes that the engine sends rows of its requests.
@@ -97,21 +90,16 @@ impl RequestFold {
         now: Instant,
         observer: &mut impl Observer,
     ) {
-        let finished = FinishedRequest::of(entry).map(|request| match self.first_token_is_early {
-            true => request.without_first_token(),
-            false => request,
-        });
-        let has_times = finished.is_some_and(|finished| finished.latencies.any());
+        let request = FinishedRequest::of_entry(entry, self.first_token_is_early);
+        let has_times = request.latencies.any();
         self.page_times.entries += u64::from(has_times);
         self.ends.entries += u64::from(has_times);
         self.absorb_steps(entry);
-        let served = served(entry, finished.as_ref());
-        self.absorb(Finished::One(Request::of_entry(entry, finished.as_ref(), served)), now, observer);
-        let Some(finished) = finished else { return };
+        self.observe_what_only_entries_tell(&request);
+        self.absorb(Finished::OfEntry(request), now, observer);
         let EntryContext { tokens_per_block, handling_lag } = *engine;
         let has_times = has_times && self.choices.taken(Quantity::Outcomes) != Some(Source::Rows);
-        observer.entry(&EntryOfRequest { request: &finished, served, has_times, tokens_per_block, handling_lag, now });
-        self.observe_what_only_entries_tell(&finished);
+        observer.entry(&EntryOfRequest { request: &request, has_times, tokens_per_block, handling_lag, now });
     }
 
     fn observe_what_only_entries_tell(&mut self, finished: &FinishedRequest) {
@@ -174,12 +162,8 @@ impl RequestFold {
         if told.contains(&true) || source == Source::Entries {
             self.choices.begin(now);
         }
-        let rows_count = self.choices.counts(Quantity::Outcomes, Source::Rows);
         for (quantity, _) in Quantity::ALL.into_iter().zip(told).filter(|(_, told)| *told) {
             self.choices.offer(quantity, source);
-        }
-        if rows_count.is_none() && self.choices.counts(Quantity::Outcomes, Source::Rows) == Some(false) {
-            observer.rows_dropped();
         }
         self.waiting.push_back((finished, Done::default()));
         // Only the replay of a file at full speed fills the queue.
@@ -227,41 +211,8 @@ impl RequestFold {
         let totals = &mut self.totals;
         match finished {
             _ if !counts => {}
-            Finished::One(request) => match quantity {
-                Quantity::Times => totals.times.observe(&request.latencies, request.id),
-                Quantity::TimePerToken => {
-                    if let Some(seconds) = request.latencies.time_per_output_token {
-                        totals.times.time_per_output_token.observe_request(seconds, request.id);
-                    }
-                }
-                Quantity::Lengths => {
-                    totals.observe_lengths(request.input_tokens, request.output_tokens);
-                    totals.count_transfer(&request.transfer);
-                }
-                Quantity::Reasons => {
-                    if let Some(reason) = request.reason {
-                        totals.finished.get_or_insert_default()[reason as usize] += 1;
-                    }
-                }
-                Quantity::Transfers => totals.times.observe_transfer(&request.transfer, request.id),
-                Quantity::Blocks => totals.times.observe_blocks(&request.blocks),
-                Quantity::Outcomes => {}
-            },
-            Finished::OnPage(more) => {
-                for (histogram, increase) in RequestHistogram::ALL.into_iter().zip(&more.histograms) {
-                    let of = match histogram {
-                        RequestHistogram::PerOutputToken => Quantity::TimePerToken,
-                        _ => Quantity::Times,
-                    };
-                    if of == quantity && (of == Quantity::TimePerToken || !histogram.is_only_on_page()) {
-                        totals.times.of_server(histogram).add_increase(increase);
-                    }
-                }
-                if quantity == Quantity::Reasons {
-                    let finished = totals.finished.get_or_insert_default();
-                    finished.iter_mut().zip(more.finished).for_each(|(total, more)| add(total, more));
-                }
-            }
+            Finished::OfEntry(request) | Finished::OfRow { request, .. } => totals.observe(quantity, request),
+            Finished::OnPage(more) => totals.observe_page(quantity, more),
         }
     }
 
@@ -282,9 +233,9 @@ impl RequestFold {
         };
         match finished {
             Finished::OnPage(more) => observer.page(more, scope),
-            Finished::One(request) if source == Source::Rows && counts => observer.row_counted(request.served.as_ref()),
-            Finished::One(Request { served: Some(served), .. }) => observer.served(served, scope),
-            Finished::One(_) => {}
+            Finished::OfEntry(request) => observer.served(&request.served, scope),
+            Finished::OfRow { request, is_sampled } if counts => observer.row_counted(request, !is_sampled),
+            Finished::OfRow { request, .. } => observer.served(&request.served, scope),
         }
     }
 
@@ -376,8 +327,46 @@ impl RequestFold {
     }
 }
 
+impl RequestTotals {
+    fn observe(&mut self, quantity: Quantity, request: &FinishedRequest) {
+        let (times, id) = (&mut self.times, request.request);
+        match quantity {
+            Quantity::Times => times.observe(&request.latencies, id),
+            Quantity::TimePerToken => {
+                if let Some(seconds) = request.latencies.time_per_output_token {
+                    times.time_per_output_token.observe_request(seconds, id);
+                }
+            }
+            Quantity::Lengths => self.observe_lengths(request),
+            Quantity::Reasons => {
+                if let Some(reason) = request.reason {
+                    self.finished.get_or_insert_default()[reason as usize] += 1;
+                }
+            }
+            Quantity::Transfers => times.observe_transfer(request.transfer_seconds, request.transfer_bytes, id),
+            Quantity::Blocks => request.kv_cache.iter().for_each(|blocks| times.observe_blocks(blocks, id)),
+            Quantity::Outcomes => {}
+        }
+    }
+
+    fn observe_page(&mut self, quantity: Quantity, more: &Increase) {
+        let is_of = |histogram: RequestHistogram| match quantity {
+            Quantity::TimePerToken => histogram == RequestHistogram::PerOutputToken,
+            Quantity::Times => !histogram.is_only_on_page(),
+            _ => false,
+        };
+        for histogram in RequestHistogram::ALL.into_iter().filter(|histogram| is_of(*histogram)) {
+            self.times.of_server(histogram).add_increase(more.of(histogram));
+        }
+        if quantity == Quantity::Reasons {
+            let finished = self.finished.get_or_insert_default();
+            finished.iter_mut().zip(more.finished).for_each(|(total, more)| add(total, more));
+        }
+    }
+}
+
 impl Lifecycle {
-    fn times(&self) -> Times {
+    pub(super) fn times(&self) -> Times {
         let seconds = |micros: i64| micros as f64 / 1e6;
         Times {
             arrived: self.arrived_us.map(seconds),
@@ -577,8 +566,8 @@ mod tests {
             }
         }
 
-        fn row_counted(&mut self, served: Option<&Served>) {
-            self.served(served.unwrap(), Scope::All);
+        fn row_counted(&mut self, request: &FinishedRequest, _: bool) {
+            self.served(&request.served, Scope::All);
         }
     }
 
