@@ -247,6 +247,32 @@ fn a_publisher_sends_the_settings_of_its_engine() {
 }
 
 #[test]
+fn a_first_line_that_cannot_be_read_names_no_engine() {
+    let socket = Socket::new();
+    let daemon = socket.serve(&[]);
+    // A name of 2 MiB, and a hello that is cut in the middle.
+    let mut long = socket.publisher(&format!("{{\"model\":\"{}\"}}", "m".repeat(2 << 20)));
+    let mut cut = UnixStream::connect(&socket.path).unwrap();
+    cut.write_all(b"{\"hello\":{\"model\":\"ll").unwrap();
+    cut.shutdown(std::net::Shutdown::Write).unwrap();
+    for (stream, what) in [(&mut long, "a long name"), (&mut cut, "half a hello")] {
+        // The exporter may close the connection before it has read the records.
+        let record = "{\"iter\":1,\"numActiveRequests\":1}\n";
+        _ = stream.write_all(record.as_bytes());
+        stream.set_read_timeout(Some(crate::support::TIMEOUT)).unwrap();
+        assert!(matches!(stream.read(&mut [0]), Ok(0) | Err(_)), "{what}: its connection is closed");
+    }
+    until(|| {
+        let refused = daemon.logged(&["publisher refused", "has no valid hello"]);
+        ensure(refused == 2, || format!("{refused} of two were refused"))
+    });
+    assert_eq!(names(&daemon), [""; 0]);
+    send(&mut socket.publisher("{\"model\":\"llama\"}"), 1..=3);
+    until_counts(&daemon, ["llama", "1"], [3, 0, 0]);
+    assert_eq!(names(&daemon), ["llama 1"]);
+}
+
+#[test]
 fn publishers_without_a_hello_share_one_engine() {
     let socket = Socket::new();
     let daemon = socket.serve(&[]);

@@ -133,7 +133,8 @@ async fn receive(stream: UnixStream, process: Option<u32>, place: &PublisherEntr
         };
         let Some(Ok(Ok((line, long)))) = read else {
             // The line took too long, the connection broke, or the publisher must make room.
-            connection.deliver(None, QueuedLine::Line(Err(RejectReason::Truncated)), 0, &mut reader).await;
+            let hello = if first { unread_hello(naming) } else { None };
+            connection.deliver(hello.as_ref(), QueuedLine::Line(Err(RejectReason::Truncated)), 0, &mut reader).await;
             break;
         };
         // An empty line has no data, so it does not count as activity.
@@ -143,7 +144,11 @@ async fn receive(stream: UnixStream, process: Option<u32>, place: &PublisherEntr
         place.line_received();
         let bytes = line.as_ref().map_or(0, Vec::len);
         let is_first = std::mem::take(&mut first);
-        let mut hello = line.as_ref().filter(|_| is_first).and_then(|line| read_hello(line, naming));
+        let mut hello = match &line {
+            _ if !is_first => None,
+            Some(line) => read_hello(line, naming),
+            None => unread_hello(naming),
+        };
         let queued = match &mut hello {
             Some(hello) => {
                 place.publisher.hello_received();
@@ -206,10 +211,13 @@ impl PublisherConnection<'_> {
 fn read_hello(line: &[u8], naming: &Naming) -> Option<Hello> {
     match parse_hello(line) {
         Ok(hello) => hello,
-        // The publisher wants a name, so it must not share the engine of the publishers without one.
-        Err(_) if matches!(naming, Naming::ByPublishers(_)) => Some(Hello::unreadable()),
-        Err(_) => None,
+        Err(_) => unread_hello(naming),
     }
+}
+
+/// A first line that could not be read may have a name, so its publisher must not share the engine of those without one.
+fn unread_hello(naming: &Naming) -> Option<Hello> {
+    matches!(naming, Naming::ByPublishers(_)).then(Hello::unreadable)
 }
 
 /// Reads a line without its line feed. The last line of a stream needs no line feed. Returns the line, unless it is above the
