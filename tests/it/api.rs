@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
 
 use serde_json::{Value, json};
 
@@ -316,5 +318,17 @@ fn every_answer_forbids_browsers_to_guess_its_type_and_caches_to_keep_it() {
             let headers = [answer.header("x-content-type-options"), answer.header("cache-control")];
             assert_eq!(headers, [Some("nosniff"), Some("no-store")], "{method} {path}: {}", answer.status);
         }
+    }
+    let long = format!("GET / HTTP/1.1\r\nx: {}\r\n\r\n", "x".repeat(100_000));
+    for (sent, status) in [("NO HEAD AT ALL\r\n\r\n", "400 "), (&long, "431 ")] {
+        let mut stream = TcpStream::connect(&daemon.address).unwrap();
+        _ = stream.write_all(sent.as_bytes());
+        let mut answer = Vec::new();
+        // The system may reset the connection behind the answer, because some of the head was never read.
+        _ = stream.read_to_end(&mut answer);
+        let answer = String::from_utf8_lossy(&answer).to_lowercase();
+        let headers = ["x-content-type-options: nosniff\r\n", "cache-control: no-store\r\n"];
+        assert!(answer.starts_with(&format!("http/1.1 {status}")), "{answer}");
+        assert!(headers.iter().all(|header| answer.contains(header)), "{answer}");
     }
 }

@@ -127,6 +127,9 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Timed<S> {
         context: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        if self.connection.lock().phase == ConnectionPhase::Head {
+            return self.poll_refuse(context, slices);
+        }
         let written = Pin::new(&mut self.stream).poll_write_vectored(context, slices);
         match &written {
             Poll::Pending => _ = self.connection.lock().blocked_since.get_or_insert_with(Instant::now),
@@ -151,6 +154,25 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Timed<S> {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
+impl<S: AsyncWrite + Unpin> Timed<S> {
+    /// Writes the answer to a head that hyper cannot read. hyper would answer by itself, and then closes the connection. Its answer lacks
+    /// the headers of all others, so this one is written in its place. A part of it would be of no use.
+    fn poll_refuse(&mut self, context: &mut Context<'_>, slices: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+        let is_too_large = slices.iter().any(|slice| slice.starts_with(b"HTTP/1.1 431"));
+        let status = if is_too_large { "431 Request Header Fields Too Large" } else { "400 Bad Request" };
+        let answer = format!(
+            "HTTP/1.1 {status}\r\ncontent-length: 0\r\nconnection: close\r\ncache-control: no-store\r\n\
+             x-content-type-options: nosniff\r\n\r\n"
+        );
+        let written = ready!(Pin::new(&mut self.stream).poll_write(context, answer.as_bytes()))?;
+        Poll::Ready(if written < answer.len() {
+            Err(io::ErrorKind::WriteZero.into())
+        } else {
+            Ok(slices.iter().map(|slice| slice.len()).sum())
+        })
     }
 }
 
