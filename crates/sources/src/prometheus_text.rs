@@ -2,7 +2,7 @@
 //! functions. They skip invalid lines, and bound their result, whatever the server sends. A general parser would keep every series.
 
 use std::borrow::Cow;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
 
 use trtllm_records::perf_metrics::FinishReason;
@@ -28,9 +28,27 @@ pub struct NotAPage;
 
 /// Parses `GET /prometheus/metrics`. Fails if the text has lines, and none is valid.
 pub fn parse_server_metrics(page: &[u8]) -> Result<ServerMetrics, NotAPage> {
-    let mut metrics = ServerMetrics::default();
-    for_each_sample(page, |sample| add(&mut metrics, sample))?;
+    let (mut metrics, mut batches) = (ServerMetrics::default(), BTreeMap::new());
+    for_each_sample(page, |sample| match sample.name {
+        "trtllm_scheduled_batch_size" | "trtllm_inflight_batch_size" => note_batch(&mut batches, sample),
+        _ => add(&mut metrics, sample),
+    })?;
+    metrics.scheduled_batch_size = batches.into_values().map(|(_, size)| size).reduce(u64::saturating_add);
     Ok(metrics)
+}
+
+/// Notes the batch of a rank by its process, under the family's present or former name. The series of a process that has ended stays on
+/// the page, so the newest process of a rank counts (upstream issue 19418).
+fn note_batch(batches: &mut BTreeMap<String, (u64, u64)>, sample: &ParsedSample<'_>) {
+    let Some(size) = sample.count(1.0) else { return };
+    let pid = sample.label("pid");
+    let process = pid.and_then(|pid| pid.parse().ok()).unwrap_or(0);
+    // Without a rank, each process has its own.
+    let rank = sample.label("rank").or(pid).map(short).unwrap_or_default();
+    if batches.len() < MAX_SERIES || batches.contains_key(&rank) {
+        let newest = batches.entry(rank).or_insert((process, size));
+        *newest = (*newest).max((process, size));
+    }
 }
 
 /// Calls `add` with each valid line.
@@ -68,11 +86,6 @@ fn add(metrics: &mut ServerMetrics, sample: &ParsedSample<'_>) {
         return;
     }
     let Some(value) = sample.count(1.0) else { return };
-    if name == "scheduled_batch_size" {
-        let size = metrics.scheduled_batch_size.unwrap_or(0);
-        metrics.scheduled_batch_size = Some(size.saturating_add(value));
-        return;
-    }
     let of = |label: &str| sample.label(label).map(short);
     let (counter, value) = match name {
         "request_success_total" => {
@@ -280,6 +293,19 @@ mod tests {
         // The sum of both ranks.
         assert_eq!(metrics.scheduled_batch_size, Some(7));
         assert_eq!(metrics.counts.len(), 3 + 3 + 1 + 4 + 20 + 1 + 10 + 1);
+    }
+
+    #[test]
+    fn the_newest_process_of_a_rank_tells_its_batch_under_either_name() {
+        let of = |page: &str| parse(page).scheduled_batch_size;
+        let dead = "trtllm_scheduled_batch_size{pid=\"310\",rank=\"0\"} 8\n";
+        let page = format!(
+            "{dead}trtllm_scheduled_batch_size{{pid=\"4021\",rank=\"0\"}} 0\ntrtllm_scheduled_batch_size{{pid=\"4022\",rank=\"1\"}} 2\n"
+        );
+        assert_eq!((of(dead), of(&page)), (Some(8), Some(2)));
+        assert_eq!(of(&page.replace("scheduled", "inflight")), Some(2));
+        assert_eq!(of("trtllm_inflight_batch_size{pid=\"1\"} 3\ntrtllm_inflight_batch_size{pid=\"2\"} 4\n"), Some(7));
+        assert_eq!(of("trtllm_request_error_total{http_code=\"500\"} 1"), None);
     }
 
     #[test]

@@ -28,6 +28,7 @@ pub fn unread(mut names: BTreeSet<String>) -> BTreeSet<String> {
 
 /// Families of trtllm-serve that are not in the set `trtllm`.
 pub static FAMILIES_NOT_SERVED: &[(&str, &str)] = &[
+    ("trtllm_inflight_batch_size", "a former name of `trtllm_scheduled_batch_size`"),
     ("trtllm_scheduled_batch_size", "a gauge of each worker process; `trtllm_num_scheduled_requests` is the nearest"),
     ("trtllm_ep_rank_active", "only the server knows the health of its expert-parallel ranks"),
     ("trtllm_ep_active_ranks", "as above"),
