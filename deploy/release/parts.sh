@@ -26,7 +26,7 @@ cp -rL examples/python "$work/python" # the licence is a link, so copy its targe
 
 top=trtllm-exporter-cpp-$version
 cpp-bridge/publisher/packaging/install.sh "$work/$top"
-cp LICENSE docs/embedding-publisher.md docs/embedding-preload.md "$work/$top/"
+cp LICENSE docs/embedding.md "$work/$top/"
 pack "$work" "$top" "$top.tar.gz"
 
 top=trtllm-exporter-monitoring-$version

@@ -1,5 +1,5 @@
 //! Tests each resource that peers share, with many slow or hostile peers and an honest peer. docs/ARCHITECTURE.md
-//! states the limits, in "What peers can cost". The tests compare counts, not times, because this machine may be busy.
+//! has the rules, in "What peers can cost". The tests compare counts, not times, because this machine may be busy.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;

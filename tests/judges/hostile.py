@@ -2,7 +2,7 @@
 """Runs hostile and broken peers against the daemon, and prints the cost of each: python3 tests/judges/hostile.py [TRIAL...]
 
 Each trial starts one daemon and measures one number, such as memory or seconds. If the number is above the limit, the trial fails,
-and the exit code is 1. docs/ARCHITECTURE.md, "What peers can cost", states the limits. Time limits are generous, because other
+and the exit code is 1. docs/ARCHITECTURE.md, "What peers can cost", has the rules. Time limits are generous, because other
 processes may use the machine.
 """
 

@@ -1,4 +1,4 @@
-"""Draws docs/images/questions.png: the panels that answer the questions of docs/questions.md, before and after a deploy.
+"""Draws docs/images/questions.png: the panels of docs/drills.md, "After a deploy", before and after a deploy.
 
 usage: questions.py EXPORTER PICTURE [--seconds S]     In real time, with a real Prometheus; it needs matplotlib.
 """

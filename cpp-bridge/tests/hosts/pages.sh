@@ -1,4 +1,4 @@
-# Tests the instructions of docs/embedding-publisher.md in a fresh prefix. Sourced by run.sh.
+# Tests the instructions of docs/embedding.md in a fresh prefix. Sourced by run.sh.
 
 # block PAGE LANGUAGE: prints the first block of code in this language.
 block() { awk -v start="\`\`\`$2" '$0 == start { on = 1; next } on && /^```/ { exit } on' "$root/docs/$1"; }
@@ -27,8 +27,8 @@ publisher_page() { # CMake and pkg-config, C++17 and C++20, every compiler
     "$bridge/publisher/packaging/install.sh" "$prefix" || return 1
     ln -sfn "$bridge/sim/include" "$folder/sdk/include"
     ln -sf "$work/plain/libtensorrt_llm.so" "$folder/sdk/lib/"
-    block embedding-publisher.md cpp >"$folder/server.cc"
-    block embedding-publisher.md cmake >"$folder/CMakeLists.txt"
+    block embedding.md cpp >"$folder/server.cc"
+    block embedding.md cmake >"$folder/CMakeLists.txt"
     for compiler in $(compilers); do
         cmake -S "$folder" -B "$folder/build-$compiler" -DCMAKE_CXX_COMPILER="$compiler" -DCMAKE_PREFIX_PATH="$prefix" \
             -DTENSORRT_LLM_ROOT="$folder/sdk" && cmake --build "$folder/build-$compiler" -j2 &&

@@ -221,7 +221,7 @@ def build():
             line("Energy per token", "Joules per token of a generation phase, idle time included. It rises when the engine has little load.", "joule", (f"{energy} / ({tokens} > 0)", "energy")),
             line(
                 "How far from the limit",
-                "Output tokens per second and GPU, and per joule, relative to the benchmark report. Low with little load. docs/compare.md has what it assumes.",
+                "Output tokens per second and GPU, and per joule, relative to the benchmark report. Low with little load. docs/what-if.md has what it assumes.",
                 "percentunit",
                 (each("nv_trt_llm_throughput_of_reference_ratio", operation="max", more=", reference"), "tokens/s of {{reference}}"),
                 (each("nv_trt_llm_tokens_per_joule_of_reference_ratio", operation="max", more=", reference"), "tokens/J of {{reference}}"),

@@ -209,7 +209,7 @@ fn wrap(out: &mut String, title: &str, words: &str) {
     let _ = writeln!(out, "{line}");
 }
 
-/// All rules as markdown: the second half of docs/doctor.md.
+/// All rules as markdown, for `diagnose --rules`.
 #[must_use]
 pub fn reference() -> String {
     findings::reference(findings::rules().chain(source_rules::RULES.iter().copied()))

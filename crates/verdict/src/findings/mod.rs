@@ -114,7 +114,7 @@ impl Finding {
     }
 }
 
-/// Defines rules, and lists them in the order of docs/doctor.md.
+/// Defines rules, and lists them in the order in which `trtllm-doctor diagnose --rules` prints them.
 #[macro_export]
 macro_rules! finding_rules {
     ($($id:ident = $name:literal, $kind:ident, $severity:ident: $says:literal, $when:literal, $remedy:literal;)*) => {
@@ -131,12 +131,12 @@ macro_rules! finding_rules {
     };
 }
 
-/// All rules of the exporter, in the order of docs/doctor.md.
+/// All rules of the exporter, in the order in which `trtllm-doctor diagnose --rules` prints them.
 pub fn rules() -> impl Iterator<Item = &'static Rule> {
     [engine::RULES, orchestrator::RULES, gpu::RULES, exporter::RULES].into_iter().flatten().copied()
 }
 
-/// The rules as markdown, for docs/doctor.md.
+/// The rules as markdown, for `trtllm-doctor diagnose --rules`.
 #[must_use]
 pub fn reference(rules: impl Iterator<Item = &'static Rule>) -> String {
     let mut out = String::new();
