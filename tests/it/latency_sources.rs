@@ -1,7 +1,7 @@
 //! Tests the table of docs/sources.md that states the source of each latency in each release. For each row of the
 //! table, a look-alike answers like the release with the options in the row. The page must show what the row states.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::OpenOptions;
 use std::io::Write as _;
 use std::os::unix::net::UnixStream;
@@ -18,7 +18,7 @@ use crate::support::server::serve;
 use crate::support::{ensure, until};
 
 const DOCUMENT: &str = include_str!("../../docs/sources.md");
-/// For each column of the table in docs/sources.md that states a source: its heading, and the families that it covers.
+/// Each latency that the table in docs/sources.md names, and the families that it covers.
 const COLUMNS: [(&str, &[&str]); 9] = [
     ("iterations", &["iteration_latency_seconds"]),
     (
@@ -58,26 +58,36 @@ struct Row {
     source: String,
 }
 
-/// Parses the rows of the table.
+/// Parses the rows of the table. The last cells of a row are the sources of `COLUMNS`.
 fn rows() -> Vec<Row> {
     let lines = DOCUMENT.lines().skip_while(|line| !line.starts_with("| release |"));
-    let mut rows = lines.take_while(|line| line.starts_with('|')).map(|line| {
-        let cells = line.trim_matches('|').split('|').map(|cell| cell.trim().to_owned());
-        cells.collect::<Vec<_>>()
-    });
-    let head = rows.next().expect("the table is in docs/sources.md");
-    assert_eq!(head[3..], COLUMNS.map(|(name, _)| name.to_owned()));
-    let rows = rows.skip(1).map(|cells| Row {
-        has_endpoint: match cells[0].as_str() {
-            "up to 1.2" => true,
-            release if release.starts_with("after 1.2") => false,
-            other => panic!("unknown release {other}"),
-        },
-        options: cells[1].split('`').skip(1).step_by(2).map(str::to_owned).collect(),
-        source: cells[2].trim_matches('`').to_owned(),
-        cells,
+    let rows = lines.take_while(|line| line.starts_with('|')).skip(2).map(|line| {
+        let mut cells: Vec<_> = line.trim_matches('|').split('|').map(|cell| cell.trim().to_owned()).collect();
+        let latencies = cells.pop().expect("a row has cells");
+        assert_eq!(cells.len(), 3, "{line}");
+        cells.extend(sources_in(&latencies));
+        Row {
+            has_endpoint: match cells[0].as_str() {
+                "up to 1.2" => true,
+                release if release.starts_with("after 1.2") => false,
+                other => panic!("unknown release {other}"),
+            },
+            options: cells[1].split('`').skip(1).step_by(2).map(str::to_owned).collect(),
+            source: cells[2].trim_matches('`').to_owned(),
+            cells,
+        }
     });
     rows.collect()
+}
+
+/// The source of each of `COLUMNS` in a cell such as `records: iterations; page: request times, time per output token`. A
+/// latency that the cell does not name is absent.
+fn sources_in(cell: &str) -> [String; 9] {
+    let groups = cell.split("; ").filter_map(|group| group.split_once(": "));
+    let named = groups.flat_map(|(source, names)| names.split(", ").map(move |name| (name, source)));
+    let named: BTreeMap<&str, &str> = named.collect();
+    assert!(named.keys().all(|name| COLUMNS.iter().any(|(known, _)| known == name)), "{cell}");
+    COLUMNS.map(|(name, _)| named.get(name).copied().unwrap_or("–").to_owned())
 }
 
 /// The server of one row of the table. It has served no request while `ended` is false, and one request afterwards.

@@ -36,7 +36,6 @@ ABSENT_IF_ZERO = {"trtllm_avg_decoded_tokens_per_iter", "trtllm_spec_decode_draf
 
 # Formulas without a value here, because no simulated engine has their families: a word of the query, and what it needs.
 FORMULAS_WITHOUT_VALUE = {
-    "static_batch_efficiency_ratio": "static batches",
     "bench_": "a report of trtllm-bench",
 }
 
