@@ -50,6 +50,8 @@ const COLUMNS: [(&str, &[&str]); 9] = [
 /// The value in seconds of every time on the server's page. It differs from all times in entries of `/perf_metrics` and
 /// in request rows.
 const OF_PAGE: f64 = 0.375;
+/// The values that are only in request rows, in seconds: the time per output token, and the KV cache transfer.
+const OF_ROWS: [f64; 2] = [1.0, 0.02];
 
 struct Row {
     cells: Vec<String>,
@@ -177,7 +179,7 @@ impl Server {
 /// The entry of one finished request, as `/perf_metrics` and the files contain it.
 fn entry(with_steps: bool, with_drafts: bool) -> Value {
     let mut entry = json!({"request_id": 7, "perf_metrics": {"timing_metrics": {"server_arrival_time": 9.9375,
-        "arrival_time": 10.0, "first_scheduled_time": 10.125, "first_token_time": 10.25, "last_token_time": 12.0,
+        "arrival_time": 10.0, "first_scheduled_time": 10.125, "first_token_time": 10.25, "last_token_time": 12.25,
         "server_first_token_time": 10.5, "kv_cache_transfer_start": 10.03125, "kv_cache_transfer_end": 10.09375, "kv_cache_size": 4096}}});
     if with_drafts {
         let drafts = json!({"acceptance_rate": 0.5, "total_accepted_draft_tokens": 2, "total_draft_tokens": 4});
@@ -222,6 +224,7 @@ fn source_of(page: &Page, families: &[&str], of_entry: &str) -> String {
                 _ if count == 0.0 => "–",
                 "iteration_latency_seconds" => "records",
                 _ if seconds / count == OF_PAGE || family.starts_with("disagg_") => "page",
+                _ if OF_ROWS.contains(&(seconds / count)) => "rows",
                 _ => of_entry,
             }
         })
@@ -310,7 +313,7 @@ fn check(row: Row) {
     });
     let of_entry = match () {
         () if is("socket:") => "lines",
-        () if has("enable_iter_req_stats") => "rows",
+        () if has("enable_iter_req_stats") && !has("perf_metrics_output_dir") => "rows",
         () if has_endpoint => "endpoint",
         () => "files",
     };
