@@ -39,7 +39,7 @@ pub struct Cli {
     pub command: Option<Command>,
 
     /// Source of engine statistics (repeatable): sim:[?rate=…&in_flight=…&speed=…&seed=…], executor:DIR,
-    /// trtllm-serve:http://HOST:PORT, trtllm-disagg:http://HOST:PORT (orchestrator), perf-metrics:DIR, socket:PATH, replay:FILE,
+    /// trtllm-serve:http://HOST:PORT, trtllm-disagg:http://HOST:PORT (orchestrator), perf-metrics:DIR, socket:PATH, otlp:HOST:PORT, replay:FILE,
     /// replay:DIR, or auto for each trtllm-serve of this host or pod.
     /// Without --source and --config.file: GPU metrics and the default ingest socket.
     /// The variable may hold several, separated by spaces or newlines

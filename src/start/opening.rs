@@ -14,6 +14,7 @@ use trtllm_sources::executor::ExecutorThread;
 #[cfg(feature = "executor")]
 use trtllm_sources::hosting::Hosting;
 use trtllm_sources::orchestrator::Orchestrator;
+use trtllm_sources::otlp::Otlp;
 use trtllm_sources::perf_metrics_dir::PerfMetricsDir;
 use trtllm_sources::replay::Replay;
 use trtllm_sources::simulated::Simulated;
@@ -71,6 +72,7 @@ pub(super) fn open(source: SourceSpec, sockets: IngestSockets, leaving: Leaving)
                 Source::TrtllmServe(Box::new(TrtllmServe::open(access, extras).await?))
             }
             SourceSpec::Orchestrator(access) => Source::Orchestrator(Box::new(Orchestrator::open(access).await?)),
+            SourceSpec::Otlp(address) => Source::Otlp(Box::new(Otlp::bind(address).await?)),
             SourceSpec::PerfMetrics(dir) => Source::PerfMetrics(PerfMetricsDir::open(dir).await?),
             SourceSpec::Replay { path, engine, pace } if path.is_dir() => {
                 return Ok(Feed::Recording(Playback::open(path, engine, pace).await?));

@@ -99,6 +99,7 @@ fn address(source: &SourceSpec) -> String {
             format!("{}:{}", source.kind(), access.target)
         }
         SourceSpec::Socket(path) | SourceSpec::Replay { path, .. } => format!("{}:{}", source.kind(), path.display()),
+        SourceSpec::Otlp(address) => format!("otlp:{address}"),
         SourceSpec::PerfMetrics(dir) => format!("{}:{}", source.kind(), dir.path.display()),
         SourceSpec::Auto { ports } => {
             let ports: Vec<String> = ports.iter().map(u16::to_string).collect();
@@ -122,6 +123,6 @@ fn files_of(source: &SourceSpec, file: &mut impl FnMut(&str, &Path, &str)) {
         SourceSpec::Replay { path, .. } => file("reads", path, "replay:"),
         SourceSpec::PerfMetrics(dir) => file("reads below", &dir.path, "perf-metrics:"),
         SourceSpec::Executor(hosting) => file("loads", Path::new(&hosting.engine), "executor:"),
-        SourceSpec::Simulated(_) | SourceSpec::Auto { .. } => {}
+        SourceSpec::Simulated(_) | SourceSpec::Otlp(_) | SourceSpec::Auto { .. } => {}
     }
 }

@@ -48,6 +48,7 @@ mod new_keys;
 mod objectives;
 mod opentelemetry;
 mod orchestrator;
+mod otlp;
 mod parsers;
 mod perf_metrics_dir;
 mod prometheus;

@@ -115,7 +115,7 @@ fn can_be_opened(source: &SourceSpec) -> Result<(), String> {
         SourceSpec::Socket(path) => socket::check(path),
         SourceSpec::Replay { path, engine, pace } if path.is_dir() => Playback::check(path, engine.as_deref(), *pace),
         SourceSpec::Replay { path, pace, .. } => Replay::check(path, *pace),
-        SourceSpec::Auto { .. } => Ok(()),
+        SourceSpec::Otlp(_) | SourceSpec::Auto { .. } => Ok(()),
     };
     checked.map_err(|error| match error {
         // The message already begins with the place of the source, which names the engine.

@@ -1,12 +1,13 @@
 //! The form of each source.
 
-pub const FORMS: [&str; 8] = [
+pub const FORMS: [&str; 9] = [
     "sim:[?key=value&…]",
     "executor:DIR",
     "trtllm-serve:http://HOST:PORT",
     "trtllm-disagg:http://HOST:PORT",
     "perf-metrics:DIR",
     "socket:PATH",
+    "otlp:HOST:PORT",
     "replay:FILE",
     "auto",
 ];

@@ -1,5 +1,6 @@
 //! `--source`: the kind of source, its address and its options.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -28,6 +29,8 @@ pub enum SourceSpec {
     /// The orchestrator of disaggregated serving.
     Orchestrator(Access),
     Socket(PathBuf),
+    /// Receives OTLP traces at this address.
+    Otlp(SocketAddr),
     /// The JSON lines of finished requests, without a server.
     PerfMetrics(LinesDir),
     /// Every trtllm-serve of this host or pod: on these ports, or on a port in the command line of a running process.
@@ -55,6 +58,7 @@ impl SourceSpec {
             Self::Orchestrator(_) => ORCHESTRATOR,
             Self::PerfMetrics(_) => "perf-metrics",
             Self::Socket(_) => "socket",
+            Self::Otlp(_) => "otlp",
             Self::Replay { .. } => "replay",
         }
     }
@@ -98,6 +102,9 @@ impl FromStr for SourceSpec {
                 from_start: options.boolean("from_start")?.unwrap_or(false),
             }),
             "socket" => Self::Socket(PathBuf::from(body)),
+            "otlp" => Self::Otlp(body.replace("localhost:", "127.0.0.1:").parse().map_err(|_| {
+                format!("{body:?} is no address to listen on; use otlp:HOST:PORT with an IP address, such as otlp:127.0.0.1:4317")
+            })?),
             "replay" => {
                 let pace = match (options.above_zero("rate")?, options.speed()?) {
                     (Some(_), Some(_)) => {
@@ -220,6 +227,12 @@ mod tests {
         assert_eq!(read("auto"), SourceSpec::Auto { ports: vec![8000] });
         assert_eq!(read("auto:?ports=8000,9000"), SourceSpec::Auto { ports: vec![8000, 9000] });
         assert_eq!(read("socket:/run/x.sock"), SourceSpec::Socket("/run/x.sock".into()));
+        assert_eq!(read("otlp:localhost:4317"), SourceSpec::Otlp(([127, 0, 0, 1], 4317).into()));
+        assert_eq!(read("otlp:[::]:4318"), SourceSpec::Otlp("[::]:4318".parse().unwrap()));
+        for address in ["", "4317", "gpu7:4317", "127.0.0.1"] {
+            let error = format!("otlp:{address}").parse::<SourceSpec>().unwrap_err();
+            assert!(error.contains("otlp:127.0.0.1:4317"), "{error}");
+        }
         assert_eq!(
             read("replay:a.json"),
             SourceSpec::Replay { path: "a.json".into(), engine: None, pace: Pace::Recorded(1.0) }

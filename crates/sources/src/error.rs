@@ -163,6 +163,10 @@ const fn status_remedy(status: u16) -> &'static str {
 /// A source that cannot be opened. It ends the daemon.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
+    #[error(
+        "cannot listen on {address} for --source otlp: {cause}; choose another address with --source otlp:HOST:PORT"
+    )]
+    Otlp { address: std::net::SocketAddr, cause: std::io::Error },
     #[error("cannot listen on the ingest socket {path}: {cause}; choose another path with --source socket:PATH")]
     Socket { path: PathBuf, cause: std::io::Error },
     #[error(

@@ -14,6 +14,7 @@ mod name_lookup;
 mod one_process;
 pub mod orchestrator;
 pub mod orchestrator_page;
+pub mod otlp;
 pub mod perf_metrics_dir;
 pub mod prometheus_text;
 pub mod python_text;
@@ -50,6 +51,7 @@ pub enum Source {
     Socket(socket::Ingest),
     Replay(Box<replay::Replay>),
     PerfMetrics(perf_metrics_dir::PerfMetricsDir),
+    Otlp(Box<otlp::Otlp>),
     Simulated(Box<simulated::Simulated>),
     #[cfg(feature = "executor")]
     Executor(executor::ExecutorThread),
@@ -67,6 +69,7 @@ impl Source {
             Self::Orchestrator(source) => source.poll(batch).await,
             Self::Socket(source) => Ok(source.poll(batch)),
             Self::PerfMetrics(source) => source.poll_alone(batch),
+            Self::Otlp(source) => Ok(source.poll(batch)),
             Self::Simulated(source) => source.poll(batch),
             // A read from a pipe or a network file system may hang. Other tasks then move to another thread.
             Self::Replay(source) => tokio::task::block_in_place(|| source.poll(batch)),
@@ -127,6 +130,7 @@ impl Source {
             Self::Socket(source) => source.target.clone(),
             Self::Replay(source) => source.target.clone(),
             Self::PerfMetrics(source) => source.target(),
+            Self::Otlp(source) => source.target.clone(),
             Self::Simulated(source) => source.target.clone(),
             #[cfg(feature = "executor")]
             Self::Executor(source) => source.target.clone(),

@@ -1,0 +1,111 @@
+//! Spans that the official SDK of OpenTelemetry sends, over each protocol, become finished requests.
+
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::support::daemon::{Daemon, run};
+use crate::support::page::Page;
+use crate::support::{ensure, python, root};
+
+/// A port that is free now.
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+/// Number and sum of a histogram.
+fn shown(page: &Page, family: &str) -> (u64, f64) {
+    (page.count(&format!("{family}_count"), &[]), page.get(&format!("{family}_sum"), &[]))
+}
+
+fn spans_are_requests(protocol: &str, compression: &str) {
+    let port = free_port();
+    let source = format!("otlp:127.0.0.1:{port}");
+    let daemon =
+        Daemon::start(&["--source", &source, "--model", "m", "--objectives", "ttft=400ms,e2e=5s", "--gpu", "off"]);
+    daemon.until_logged(&["listening", "address=127.0.0.1"]);
+    let endpoint = format!("http://127.0.0.1:{port}");
+    let script = root().join("tests/judges/spans.py");
+    let sent = Command::new(python()).arg(script).args([&endpoint, protocol, compression]).output().unwrap();
+    let said = String::from_utf8_lossy(&sent.stderr).into_owned();
+    assert!(sent.status.success(), "{said}");
+    let sent: Value = serde_json::from_slice(&sent.stdout).unwrap();
+    assert_eq!((&sent["sent"], &sent["failed"]), (&8.into(), &0.into()), "{said}");
+    let page = daemon.until(|page| {
+        let ended = page.find("nv_trt_llm_requests_finished_total", &["reason=stop"]);
+        ensure(ended == Some(4.0), || format!("{ended:?} requests"))
+    });
+    for (reason, requests) in [("length", 1), ("cancelled", 1), ("timeout", 0)] {
+        let labels = [format!("reason={reason}")];
+        assert_eq!(page.count("nv_trt_llm_requests_finished_total", &labels.each_ref().map(String::as_str)), requests);
+    }
+    // The request of two engines has one time from its arrival at the first to the end at the second: 0.5 + 2 s.
+    let near = |(count, sum): (u64, f64), expected: (u64, f64)| count == expected.0 && (sum - expected.1).abs() < 1e-5;
+    for (family, expected) in [
+        ("nv_trt_llm_e2e_request_latency_seconds", (6, 5.0 * 4.0 + 2.5)),
+        ("nv_trt_llm_time_to_first_token_seconds", (5, 4.0 * 0.5 + 0.625)),
+        ("nv_trt_llm_request_queue_time_seconds", (5, 5.0 * 0.25)),
+        ("nv_trt_llm_kv_cache_transfer_seconds", (1, 0.0625)),
+        ("nv_llm_input_token_len", (6, 600.0)),
+        ("nv_llm_output_token_len", (6, 90.0)),
+    ] {
+        assert!(near(shown(&page, family), expected), "{family}: {:?}, not {expected:?}", shown(&page, family));
+    }
+    assert_eq!(page.get("nv_trt_llm_request_latency_info", &["from=perf_metrics"]), 1.0);
+    assert_eq!(page.count("nv_trt_llm_objective_requests_total", &["objective=ttft", "outcome=missed"]), 4);
+}
+
+#[test]
+fn spans_over_grpc_are_requests() {
+    spans_are_requests("grpc", "none");
+}
+
+#[test]
+fn packed_spans_over_grpc_are_requests() {
+    spans_are_requests("grpc", "gzip");
+}
+
+#[test]
+fn spans_over_http_are_requests() {
+    spans_are_requests("http/protobuf", "none");
+}
+
+#[test]
+fn packed_spans_over_http_are_requests() {
+    spans_are_requests("http/protobuf", "gzip");
+}
+
+#[test]
+fn what_is_not_otlp_is_refused_with_a_remedy() {
+    let port = free_port();
+    let daemon = Daemon::start(&["--source", &format!("otlp:127.0.0.1:{port}"), "--model", "m", "--gpu", "off"]);
+    let ask = |head: &str, body: &[u8]| {
+        let mut stream =
+            crate::support::until(|| TcpStream::connect(("127.0.0.1", port)).map_err(|error| error.to_string()));
+        let length = body.len();
+        write!(stream, "{head} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {length}\r\n").unwrap();
+        _ = write!(stream, "content-type: application/x-protobuf\r\n\r\n").and_then(|()| stream.write_all(body));
+        let mut answer = Vec::new();
+        _ = stream.read_to_end(&mut answer);
+        String::from_utf8_lossy(&answer).into_owned()
+    };
+    let long = vec![0; (1 << 20) + 1];
+    for (head, body, status, remedy) in [
+        ("GET /v1/traces", &b""[..], "404", "by POST"),
+        ("POST /v1/metrics", b"", "404", "to /v1/traces"),
+        ("POST /v1/traces", b"{\"resourceSpans\":[]}", "400", "as protobuf"),
+        ("POST /v1/traces", &long, "413", "send_batch_max_size"),
+    ] {
+        let answer = ask(head, body);
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status}")) && answer.contains(remedy), "{head}: {answer}");
+    }
+    assert!(ask("POST /v1/traces", b"").starts_with("HTTP/1.1 200"), "a request without spans");
+    // A second receiver has no place beside the first one.
+    let taken = format!("otlp:127.0.0.1:{port}");
+    let second = run(&["--source", &taken, "--gpu", "off", "--web.listen-address", "127.0.0.1:0"]);
+    let message = String::from_utf8_lossy(&second.stderr);
+    assert!(message.contains("cannot listen on") && message.contains("choose another address"), "{message}");
+    assert_eq!(daemon.page().find("nv_trt_llm_requests_finished_total", &["reason=stop"]), None);
+}
