@@ -84,7 +84,7 @@ impl Observer for Analysis {
         self.note_start(span, Started::default());
     }
 
-    fn clock_set_back(&mut self) {
+    fn clock_set(&mut self) {
         self.attribution.restart();
     }
 

@@ -5,6 +5,7 @@
 //! - The PyTorch engine notes the time when it starts a batch, and writes the record when the batch has ended.
 
 use std::collections::VecDeque;
+use std::time::Instant;
 
 use trtllm_records::IterationStats;
 use trtllm_records::iteration::{Backend, SchedulerMode};
@@ -19,6 +20,8 @@ use super::counted::Counted;
 const KEPT: usize = 1024;
 /// The same for the PyTorch backend, which sends the rows of requests inside its records.
 const KEPT_OF_PYTORCH: usize = 64;
+/// A clock that is set forward by less is not noticed.
+const STEP_US: i64 = 5_000_000;
 
 /// When the events happened that the rows of one iteration show, in microseconds on one clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -60,6 +63,7 @@ impl ClockSpan {
 struct Last {
     /// Its time, as it was told.
     time_us: i64,
+    received: Instant,
     start_us: i64,
     end_us: i64,
     /// The engine was idle after it. It has taken the next requests at once if some were queued.
@@ -90,12 +94,21 @@ impl IterationClock {
         record.backend() == Backend::PyTorch && self.batches.overlaps(record.scheduler_mode) == Some(true)
     }
 
-    /// Whether the clock was set back before this time of a record. Differences of times before and after that moment are too short.
-    pub(crate) fn is_set_back(&self, time_us: i64) -> bool {
-        self.last.is_some_and(|last| time_us < last.time_us)
+    /// Whether the clock was set back or forward before this time of a record, which is received at `now`. A difference of times before
+    /// and after that moment is wrong. A pass that hung is no step of the clock: its record was received that much later, or tells
+    /// how long it took.
+    pub(crate) fn is_set(&self, record: &IterationStats, time_us: i64, now: Instant) -> bool {
+        let Some(last) = self.last else { return false };
+        let follows =
+            self.spans.back().is_some_and(|span| record.iter.is_some_and(|iter| span.iter == iter.checked_sub(1)));
+        let pass_us = record.iter_latency_ms.filter(|_| follows && !last.was_idle).map(|ms| (2000.0 * ms) as i64);
+        let received_us = i64::try_from(now.saturating_duration_since(last.received).as_micros()).unwrap_or(i64::MAX);
+        let forward_us = time_us.saturating_sub(last.time_us);
+        let expected_us = |pass_us: i64| received_us.saturating_add(pass_us).saturating_add(STEP_US);
+        forward_us < 0 || pass_us.is_some_and(|pass_us| forward_us > expected_us(pass_us))
     }
 
-    /// Forgets the times of earlier records, because the clock was set back. What is known of the engine stays.
+    /// Forgets the times of earlier records, because the clock was set. What is known of the engine stays.
     pub(crate) fn begin_again(&mut self) {
         self.spans.clear();
         self.last = None;
@@ -110,6 +123,7 @@ impl IterationClock {
         time_us: i64,
         counted: &Counted,
         flush: bool,
+        now: Instant,
     ) -> Option<BatchTime> {
         let is_static = record.static_batching_stats.as_ref().is_some_and(|batch| !batch.is_all_zero());
         self.pytorch_rows |= !is_static && record.request_stats.iter().flatten().any(is_pytorch);
@@ -168,7 +182,7 @@ impl IterationClock {
         };
         let was_idle = flush && record.num_queued_requests.unwrap_or(0) == 0;
         let had_batch = if flush { had_batch } else { scheduled(record) != Some(0) };
-        self.last = Some(Last { time_us, start_us, end_us, was_idle, had_batch, is_full });
+        self.last = Some(Last { time_us, received: now, start_us, end_us, was_idle, had_batch, is_full });
         let kept = if pytorch { KEPT_OF_PYTORCH } else { KEPT };
         while self.spans.len() >= kept {
             self.spans.pop_front();
@@ -249,7 +263,7 @@ mod tests {
             let micros = record.timestamp.map_or(0, |time| time.micros);
             let latency_seconds = record.iter_latency_ms.map(|ms| ms / 1000.0).filter(|_| !waited);
             let counted = Counted { latency_seconds, follows: true, started: 1, ..Counted::default() };
-            clock.record(record, micros, &counted, *flush);
+            clock.record(record, micros, &counted, *flush, Instant::now());
         }
         let span = clock.newest().unwrap();
         [span.arrived_us.unwrap(), span.arrived_waiting_us, span.scheduled_us, span.tokens_us, span.ended_us]
@@ -288,8 +302,8 @@ mod tests {
         let time_after = |scheduled| {
             let mut clock = IterationClock::default();
             let counted = Counted { latency_seconds: Some(0.000_02), follows: true, ..Counted::default() };
-            clock.record(&pass(100, 1, scheduled).0, 100 * MS, &counted, false);
-            clock.record(&pass(150, 0, 4).0, 150 * MS, &counted, false)
+            clock.record(&pass(100, 1, scheduled).0, 100 * MS, &counted, false, Instant::now());
+            clock.record(&pass(150, 0, 4).0, 150 * MS, &counted, false, Instant::now())
         };
         assert_eq!((time_after(0).is_some(), time_after(4).is_some()), (false, true));
     }

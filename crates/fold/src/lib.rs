@@ -282,13 +282,14 @@ impl EngineFold {
         let latest = self.latest.get_or_insert_default();
         latest.update(record, at.wall_us, counted.kv.allocated);
         let flush = kind == RecordKind::Flush;
-        if self.clock.is_set_back(latest.time_us) {
+        if self.clock.is_set(record, latest.time_us, at.now) {
+            self.totals.clock_steps += 1;
             self.clock.begin_again();
             self.lifecycles.forget_times();
             self.seats = SeatQueue::default();
-            observer.clock_set_back();
+            observer.clock_set();
         }
-        let time = self.clock.record(record, latest.time_us, counted, flush);
+        let time = self.clock.record(record, latest.time_us, counted, flush, at.now);
         let lag = u64::from(record.backend() == Backend::TensorRt);
         let iter = record.iter.and_then(|iter| iter.checked_sub(lag));
         let ended_us = self.clock.newest().map(|span| span.ended_us);

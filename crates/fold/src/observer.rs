@@ -26,8 +26,8 @@ pub trait Observer {
     /// Nothing runs from this moment on.
     fn idle(&mut self, span: Option<ClockSpan>) {}
 
-    /// The clock of the records was set back: what follows cannot be compared with the times before.
-    fn clock_set_back(&mut self) {}
+    /// The clock of the records was set: what follows cannot be compared with the times before.
+    fn clock_set(&mut self) {}
 
     /// The records that follow do not continue those before: the engine has restarted, or it is unknown what happened meanwhile.
     fn begin_epoch(&mut self) {}

@@ -25,6 +25,8 @@ pub struct EngineTotals {
     /// Iterations per record. Known for PyTorch engines only.
     pub statistics_interval: Option<u64>,
     pub engine_restarts: u64,
+    /// How often the clock of the records was set back, or forward by seconds.
+    pub clock_steps: u64,
     pub requests_started: u64,
     pub requests_completed: u64,
     /// Sums over all iterations of the epochs (times between restarts) in which the engine reports every iteration.
@@ -77,6 +79,7 @@ impl Default for EngineTotals {
             iterations_unexplained: 0,
             statistics_interval: None,
             engine_restarts: 0,
+            clock_steps: 0,
             requests_started: 0,
             requests_completed: 0,
             batch: BatchSums::default(),

@@ -29,6 +29,7 @@ pub(crate) struct SourceLog {
     values: LogLimit,
     /// Totals at the last line of the log.
     restarts: u64,
+    clock_steps: u64,
     lost: u64,
     losses: LogLimit,
     /// When the last records of a series of losses were lost, and the total before the series.
@@ -141,6 +142,13 @@ impl SourceLog {
         let restarts = totals.engine_restarts - self.restarts;
         if changes(&mut self.restarts, totals.engine_restarts, &mut self.changes, now) {
             tracing::info!(model, version, restarts, "the engine has restarted; its totals continue");
+        }
+        if changes(&mut self.clock_steps, totals.clock_steps, &mut self.changes, now) {
+            tracing::info!(
+                model,
+                version,
+                "the engine's clock was set; no time of a request across that moment counts"
+            );
         }
         let lost = totals.iterations_lost.saturating_sub(self.lost);
         match self.losing {
