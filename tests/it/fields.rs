@@ -466,7 +466,8 @@ fn every_field_of_a_request_row_changes_the_families_named_for_it() {
         });
     }
     let rows = fields_of("RequestStatsPerIteration").find(|field| field.key == "requestStats").unwrap();
-    must_change(rows, &messages, |messages| messages.records[5]["requestStats"] = json!([]));
+    let waiting = json!([{"id": 99, "stage": "QUEUED", "scheduled": false, "paused": false, "numGeneratedTokens": 0}]);
+    must_change(rows, &messages, |messages| messages.records[5]["requestStats"] = waiting);
 }
 
 #[test]

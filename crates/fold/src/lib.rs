@@ -486,6 +486,17 @@ impl EngineFold {
         self.lifecycles.stages
     }
 
+    /// Seconds that the oldest waiting request has waited at the last record, and 0 if none waits. Absent without rows of requests. The
+    /// PyTorch engine shows only some of the waiting requests, so it may be more.
+    #[must_use]
+    pub fn oldest_waiting_seconds(&self) -> Option<f64> {
+        self.lifecycles.stages?;
+        let now_us = self.clock.newest()?.ended_us;
+        let is_pytorch = self.latest.is_some_and(|latest| latest.is_pytorch);
+        let since_us = self.lifecycles.oldest_waiting_us(is_pytorch).unwrap_or(now_us);
+        Some(now_us.saturating_sub(since_us).max(0) as f64 / 1e6)
+    }
+
     /// Ends a poll: counts requests that have waited long enough for more exact times, closes an iteration that has
     /// been open since the last poll, and decides whether a gap before the answer is a loss. `from_ring`: the answer
     /// was the engine's ring buffer.

@@ -51,6 +51,8 @@ pub(crate) struct Lifecycles {
     followed: HashMap<u64, Followed>,
     /// Number of iterations with rows.
     iterations: u64,
+    /// The latest arrival of a request that has left the queue.
+    admitted_us: Option<i64>,
     pub stages: Option<Stages>,
 }
 
@@ -168,6 +170,18 @@ impl Lifecycles {
         }
     }
 
+    /// When the oldest of the requests arrived that still wait. `skips_waiting`: the rows leave waiting requests out, as those of the
+    /// PyTorch engine do; one that arrived before another was admitted has left the queue unseen, because its client left.
+    pub(crate) fn oldest_waiting_us(&self, skips_waiting: bool) -> Option<i64> {
+        let waits = |request: &&Followed| {
+            let is_seen = request.last_seen == self.iterations;
+            request.is_queued
+                && !request.complete
+                && (is_seen || skips_waiting && request.arrived_us >= self.admitted_us)
+        };
+        self.followed.values().filter(waits).filter_map(|request| request.arrived_us).min()
+    }
+
     /// Folds all rows of one iteration.
     pub(crate) fn absorb(&mut self, rows: &[RequestStats], span: ClockSpan) -> StageChanges {
         self.iterations += 1;
@@ -220,7 +234,10 @@ impl Lifecycles {
             *request = new;
         }
         request.last_seen = self.iterations;
-        request.is_queued &= row.stage == Some(RequestStage::Queued);
+        if request.is_queued && row.stage != Some(RequestStage::Queued) {
+            request.is_queued = false;
+            self.admitted_us = self.admitted_us.max(request.arrived_us);
+        }
         if let Some(from_us) = request.stopped_us.filter(|_| complete || tokens > request.tokens) {
             request.stopped_us = None;
             changes.over.push(Pause { id, from_us, until_us: span.tokens_us });
@@ -343,6 +360,26 @@ mod tests {
             lifecycles.absorb(&[row(3, RequestStage::Complete, 1)], span(7)).completed.is_empty(),
             "never seen alive"
         );
+    }
+
+    #[test]
+    fn the_oldest_waiting_request_is_the_first_of_those_that_were_neither_admitted_nor_left() {
+        let mut lifecycles = Lifecycles::default();
+        lifecycles.absorb(&[], span(0));
+        let queued = |id| row(id, RequestStage::Queued, 0);
+        lifecycles.absorb(&[queued(1)], span(1));
+        lifecycles.absorb(&[queued(1), queued(2)], span(2));
+        assert_eq!(lifecycles.oldest_waiting_us(false), Some(10 * MS));
+        lifecycles.absorb(&[row(1, RequestStage::Context, 0), queued(2), queued(3)], span(3));
+        assert_eq!(lifecycles.oldest_waiting_us(false), Some(20 * MS));
+        // Request 2 has no row any more. Only where rows leave waiting requests out, it may still wait.
+        lifecycles.absorb(&[queued(3)], span(4));
+        assert_eq!([false, true].map(|skips| lifecycles.oldest_waiting_us(skips)), [Some(30 * MS), Some(20 * MS)]);
+        // A later request was admitted before it, so it does not wait.
+        lifecycles.absorb(&[row(3, RequestStage::Context, 0), queued(4)], span(5));
+        assert_eq!([false, true].map(|skips| lifecycles.oldest_waiting_us(skips)), [Some(50 * MS); 2]);
+        lifecycles.absorb(&[row(4, RequestStage::Context, 0)], span(6));
+        assert_eq!([false, true].map(|skips| lifecycles.oldest_waiting_us(skips)), [None; 2]);
     }
 
     #[test]

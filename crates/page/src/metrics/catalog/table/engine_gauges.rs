@@ -41,6 +41,12 @@ families! {
         ENGINE.gauge("nv_trt_llm_waiting_requests_estimate")
         .help("Requests that wait for a seat, because the engine has no more active requests at a time; an estimate \
             for the PyTorch engine.").feeds("numQueuedRequests");
+    OldestWaitingRequest(|engine| {
+        let seconds = engine.load.and(engine.engine.observed.fold.oldest_waiting_seconds())?;
+        Some(if engine.engine.state == EngineState::Idle { 0.0 } else { seconds })
+    }) = ENGINE.gauge("nv_trt_llm_oldest_waiting_request_seconds").unit("seconds")
+        .help("Seconds that the oldest request in the queue has waited, as rows of requests show it; at least that long \
+            for the PyTorch engine, whose rows leave some waiting requests out.").feeds("requestStats");
     QueuedRequestsByPhase(|engine, series| {
         let batch = engine.load?.inflight?;
         series.all([batch.num_queued_context_requests, batch.num_queued_gen_requests])
