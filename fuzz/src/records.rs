@@ -1,11 +1,13 @@
-//! Parses and folds answers of trtllm-serve to `GET /metrics` and `GET /perf_metrics`, and lines of the ingest socket.
-//! Input is used as an answer if it begins with `[`, as lines if it begins with `{`. Other input describes a session.
+//! Parses and folds answers of trtllm-serve to `GET /metrics` and `GET /perf_metrics`, lines of the ingest socket, and
+//! iteration logs. Input is used as an answer if it begins with `[`, as lines if it begins with `{`, as a log if it
+//! begins with `i`. Other input describes a session.
 
 use arbitrary::Unstructured;
 use serde::de::IgnoredAny;
 use trtllm_records::Message;
 use trtllm_records::{RejectCounts, RequestStats, RequestStatsPerIteration};
 use trtllm_sources::Batch;
+use trtllm_sources::iteration_log::LoggedMessages;
 use trtllm_sources::trtllm_json::{
     ArrayPosition, ParseError, PublisherLine, StatisticsArray, parse_line, parse_perf_metrics, parse_records,
 };
@@ -26,6 +28,13 @@ pub fn run(data: &[u8]) {
             data.split(|byte| *byte == b'\n').for_each(check_line);
             fold.poll_with(|batch| Answer::Lines(data.to_vec()).parse(batch));
         }
+        Some(b'i') => fold.poll_with(|batch| {
+            let mut log = LoggedMessages::of(data);
+            while let Ok(Some((message, _))) = log.next_message() {
+                batch.push(message);
+            }
+            true
+        }),
         _ => polls(&mut Unstructured::new(data)).iter().for_each(|poll| fold.poll(poll)),
     }
     parsed_page::parses(&fold.page());

@@ -13,6 +13,7 @@ use trtllm_service::unix_socket::Activated;
 use trtllm_sources::executor::ExecutorThread;
 #[cfg(feature = "executor")]
 use trtllm_sources::hosting::Hosting;
+use trtllm_sources::iteration_log::FollowedLog;
 use trtllm_sources::orchestrator::Orchestrator;
 use trtllm_sources::otlp::Otlp;
 use trtllm_sources::perf_metrics_dir::PerfMetricsDir;
@@ -78,6 +79,7 @@ pub(super) fn open(source: SourceSpec, sockets: IngestSockets, leaving: Leaving)
                 return Ok(Feed::Recording(Playback::open(path, engine, pace).await?));
             }
             SourceSpec::Replay { path, pace, .. } => Source::Replay(Box::new(Replay::open(path, pace).await?)),
+            SourceSpec::Log { path, from_start } => Source::Log(Box::new(FollowedLog::open(path, from_start).await?)),
             #[cfg(feature = "executor")]
             SourceSpec::Executor(hosting) => Source::Executor(ExecutorThread::start(*hosting)?),
             #[cfg(not(feature = "executor"))]

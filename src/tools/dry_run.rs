@@ -98,7 +98,9 @@ fn address(source: &SourceSpec) -> String {
         SourceSpec::TrtllmServe { access, .. } | SourceSpec::Orchestrator(access) => {
             format!("{}:{}", source.kind(), access.target)
         }
-        SourceSpec::Socket(path) | SourceSpec::Replay { path, .. } => format!("{}:{}", source.kind(), path.display()),
+        SourceSpec::Socket(path) | SourceSpec::Replay { path, .. } | SourceSpec::Log { path, .. } => {
+            format!("{}:{}", source.kind(), path.display())
+        }
         SourceSpec::Otlp(address) => format!("otlp:{address}"),
         SourceSpec::PerfMetrics(dir) => format!("{}:{}", source.kind(), dir.path.display()),
         SourceSpec::Auto { ports } => {
@@ -121,6 +123,7 @@ fn files_of(source: &SourceSpec, file: &mut impl FnMut(&str, &Path, &str)) {
         SourceSpec::Orchestrator(access) => of_access(access),
         SourceSpec::Socket(path) => file("listens on", path, "socket:"),
         SourceSpec::Replay { path, .. } => file("reads", path, "replay:"),
+        SourceSpec::Log { path, .. } => file("reads", path, "log:"),
         SourceSpec::PerfMetrics(dir) => file("reads below", &dir.path, "perf-metrics:"),
         SourceSpec::Executor(hosting) => file("loads", Path::new(&hosting.engine), "executor:"),
         SourceSpec::Simulated(_) | SourceSpec::Otlp(_) | SourceSpec::Auto { .. } => {}

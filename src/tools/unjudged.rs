@@ -39,6 +39,9 @@ fn why(source: &SourceSpec, name: &str, limit: Duration) -> Option<String> {
             "objective {name} can never be judged: an orchestrator reports no times of requests; set objectives for its context \
              and generation servers"
         )),
+        SourceSpec::Log { .. } => Some(format!(
+            "objective {name} can never be judged: an iteration log has no times of requests; read the server itself"
+        )),
         SourceSpec::PerfMetrics(_) if name == "tpot" => Some(
             "objective tpot can never be judged: the lines of perf-metrics: have no number of tokens; use \
              trtllm-serve:http://HOST:PORT?perf_metrics_dir=DIR, whose page has the time per token"

@@ -33,6 +33,7 @@ mod gpu;
 #[cfg(feature = "executor")]
 mod hosted;
 mod https;
+mod iteration_log;
 mod kv_cache_v2;
 mod latency_sources;
 mod layering;

@@ -15,7 +15,7 @@ use trtllm_sources::replay::Replay;
 use trtllm_sources::simulated::Simulated;
 #[cfg(feature = "executor")]
 use trtllm_sources::simulated::is_in_process;
-use trtllm_sources::{OpenError, socket};
+use trtllm_sources::{OpenError, iteration_log, socket};
 
 use super::entry::{Entry, Origin};
 use super::secrets::is_name;
@@ -115,6 +115,7 @@ fn can_be_opened(source: &SourceSpec) -> Result<(), String> {
         SourceSpec::Socket(path) => socket::check(path),
         SourceSpec::Replay { path, engine, pace } if path.is_dir() => Playback::check(path, engine.as_deref(), *pace),
         SourceSpec::Replay { path, pace, .. } => Replay::check(path, *pace),
+        SourceSpec::Log { path, .. } => iteration_log::check(path),
         SourceSpec::Otlp(_) | SourceSpec::Auto { .. } => Ok(()),
     };
     checked.map_err(|error| match error {

@@ -1,6 +1,6 @@
 //! The form of each source.
 
-pub const FORMS: [&str; 9] = [
+pub const FORMS: [&str; 10] = [
     "sim:[?key=value&…]",
     "executor:DIR",
     "trtllm-serve:http://HOST:PORT",
@@ -9,6 +9,7 @@ pub const FORMS: [&str; 9] = [
     "socket:PATH",
     "otlp:HOST:PORT",
     "replay:FILE",
+    "log:FILE",
     "auto",
 ];
 

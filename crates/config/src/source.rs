@@ -33,6 +33,11 @@ pub enum SourceSpec {
     Otlp(SocketAddr),
     /// The JSON lines of finished requests, without a server.
     PerfMetrics(LinesDir),
+    /// The iteration log of a server. `-` is the standard input.
+    Log {
+        path: PathBuf,
+        from_start: bool,
+    },
     /// Every trtllm-serve of this host or pod: on these ports, or on a port in the command line of a running process.
     Auto {
         ports: Vec<u16>,
@@ -60,6 +65,7 @@ impl SourceSpec {
             Self::Socket(_) => "socket",
             Self::Otlp(_) => "otlp",
             Self::Replay { .. } => "replay",
+            Self::Log { .. } => "log",
         }
     }
 }
@@ -94,7 +100,7 @@ impl FromStr for SourceSpec {
             },
             "auto" if body.is_empty() => Self::Auto { ports: options.ports()?.unwrap_or_else(|| vec![USUAL_PORT]) },
             "auto" => return Err(format!("unexpected {body:?} after auto:; use auto or auto:?ports=8000,8001")),
-            "socket" | "replay" | "perf-metrics" if body.is_empty() => {
+            "socket" | "replay" | "perf-metrics" | "log" if body.is_empty() => {
                 return Err(format!("{scheme}: has no path; use {scheme}:PATH"));
             }
             "perf-metrics" => Self::PerfMetrics(LinesDir {
@@ -105,6 +111,9 @@ impl FromStr for SourceSpec {
             "otlp" => Self::Otlp(body.replace("localhost:", "127.0.0.1:").parse().map_err(|_| {
                 format!("{body:?} is no address to listen on; use otlp:HOST:PORT with an IP address, such as otlp:127.0.0.1:4317")
             })?),
+            "log" => {
+                Self::Log { path: PathBuf::from(body), from_start: options.boolean("from_start")?.unwrap_or(false) }
+            }
             "replay" => {
                 let pace = match (options.above_zero("rate")?, options.speed()?) {
                     (Some(_), Some(_)) => {
@@ -233,6 +242,11 @@ mod tests {
             let error = format!("otlp:{address}").parse::<SourceSpec>().unwrap_err();
             assert!(error.contains("otlp:127.0.0.1:4317"), "{error}");
         }
+        assert_eq!(
+            read("log:/var/log/serve.log"),
+            SourceSpec::Log { path: "/var/log/serve.log".into(), from_start: false }
+        );
+        assert_eq!(read("log:-?from_start=true"), SourceSpec::Log { path: "-".into(), from_start: true });
         assert_eq!(
             read("replay:a.json"),
             SourceSpec::Replay { path: "a.json".into(), engine: None, pace: Pace::Recorded(1.0) }

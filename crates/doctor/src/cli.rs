@@ -120,6 +120,12 @@ pub struct DiagnoseArgs {
     #[arg(long, value_name = "NAME", requires = "recording")]
     pub engine: Option<String>,
 
+    /// Instead of exporters, read this log of a server to its end (print_iter_log: true). Needs neither the server nor
+    /// an exporter
+    #[arg(long, value_name = "FILE",
+        conflicts_with_all = ["urls", "recording", "bundle", "source", "config_file", "prometheus"])]
+    pub log: Option<PathBuf>,
+
     /// Output format: text or json
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     pub format: ReportFormat,

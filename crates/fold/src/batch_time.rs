@@ -17,6 +17,7 @@
 //! | handled only after an idle time (a request ended by a stop word is in one more batch) | unknown |
 //! | C++ executor | the latency of record k is the time of batch k−1, unless the engine was idle |
 //! | no timestamp (0.20) | latency k, which covers two batches if the engine overlaps |
+//! | line of the iteration log | latency k: it has no timestamp, and its source has computed the time of the batch |
 //!
 //! The device's part is the forward pass, if the engine reports it (`gpuForwardTimeMS`). The rest is the host's part. If the host is the
 //! limit, it spends the rest on building the next batch. The rest still counts for this batch. Otherwise batches after a prompt would
@@ -162,7 +163,7 @@ impl BatchTimes {
         let seconds = reported.or(by_passes).or(by_clock).or(passes.rest()).filter(|seconds| *seconds > 0.0);
         let time = seconds
             .map(|seconds| BatchTime { seconds, device_seconds: passes.device.map(|device| device.min(seconds)) });
-        self.note(record.scheduler_mode, passes.latency, time.filter(|_| !waited), previous, built_us);
+        self.note(record.scheduler_mode, passes.latency, time.filter(|_| !waited && is_clocked), previous, built_us);
         self.last = handled_us.map(|at_us| Handled {
             iter: record.iter,
             built_us,

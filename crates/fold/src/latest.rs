@@ -161,6 +161,8 @@ impl Latest {
         let host_blocks = self.host_blocks;
         if let (Some(total), Some(rank)) = (&mut self.kv, record.kv_cache_stats.map(|kv| host_blocks.without(kv))) {
             total.add_rank(&rank);
+            // The fullest rank decides.
+            total.used_share = total.used_share.into_iter().chain(rank.used_share).reduce(f64::max);
             if let (Some(reused), Some(missed)) = (total.reused_blocks, total.missed_blocks)
                 && reused + missed > 0
             {

@@ -394,6 +394,11 @@ impl EngineFold {
         if !latest.has_work() {
             return Outstanding::No;
         }
+        // An iteration log tells neither which requests wait nor which have ended. All other records of the PyTorch
+        // engine do.
+        if latest.is_pytorch && latest.queued.is_none() {
+            return Outstanding::Doubtful;
+        }
         match self.epoch.in_flight.map(|in_flight| in_flight.outstanding()) {
             // The server counts a request as ended when the client has its answer. The engine may still hold it: see `is_blocked`.
             Some(Outstanding::Doubtful) if latest.is_blocked() => Outstanding::Yes,

@@ -439,6 +439,25 @@ fn an_engine_is_idle_after_the_flush_and_busy_after_new_work() {
 }
 
 #[test]
+fn an_engine_whose_log_is_silent_is_idle_and_not_stalled() {
+    let mut bench = Bench::new();
+    let line = |iter| IterationStats {
+        timestamp: None,
+        num_queued_requests: None,
+        num_completed_requests: None,
+        static_batching_stats: None,
+        ..working(iter)
+    };
+    bench.all(&[line(7), line(8)]);
+    assert_eq!(bench.engine.health.state(bench.now), EngineState::Busy);
+    bench.now += STALE;
+    bench.engine.health.answered(bench.now);
+    assert_eq!(bench.engine.health.state(bench.now), EngineState::Idle, "a log tells no end of a request");
+    assert_eq!(bench.engine.overlaps(), None, "nor the kind of the loop");
+    assert_eq!(bench.engine.timed_batch().unwrap().time.seconds, 0.01);
+}
+
+#[test]
 fn an_engine_is_idle_at_the_end_of_a_replay() {
     let mut bench = Bench::new();
     bench.absorb(&working(1));

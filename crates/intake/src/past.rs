@@ -7,8 +7,9 @@ use std::time::Duration;
 use trtllm_analysis::window::SLOT_SECONDS;
 use trtllm_engines::{EngineSlot, State};
 use trtllm_recording::{Entry, Header, Line, OpenRecordingError, RecordedMoment, Recording, utc};
-use trtllm_records::EngineName;
 use trtllm_records::gpu::{EngineGpus, GpuInventory, NvmlState};
+use trtllm_records::{EngineName, Objectives};
+use trtllm_sources::iteration_log::LoggedMessages;
 use trtllm_sources::{Batch, Presence, SourceError};
 
 use crate::{Intake, Moment};
@@ -82,14 +83,47 @@ pub fn engine_at(
     Ok(past)
 }
 
+/// Reads the iteration log of an engine to its end, at the times that its lines have. `None` if it has no such line.
+/// Fails if the log cannot be read.
+pub fn engine_of_log(
+    mut log: LoggedMessages<impl std::io::BufRead>,
+    model: &str,
+) -> std::io::Result<Option<PastEngine>> {
+    let (mut past, mut at, mut begun) = (None::<PastEngine>, RecordedMoment::default(), None);
+    while let Some((message, us)) = log.next_message()? {
+        // The local time may be set back.
+        at = RecordedMoment { us, clock_us: at.clock_us.max(us - *begun.get_or_insert(us)) };
+        let past = past.get_or_insert_with(|| {
+            let header = Header {
+                format: trtllm_recording::FORMAT,
+                exporter: String::new(),
+                session: 0,
+                model: model.to_owned(),
+                version: "1".to_owned(),
+                labels: Vec::new(),
+                source: "log".to_owned(),
+                objectives: Objectives::default(),
+                stale_after_ms: 15_000,
+            };
+            PastEngine::new(&header, at)
+        });
+        past.absorb(at, Entry::Message(message));
+    }
+    if let Some(past) = &mut past {
+        past.continue_until(at.us);
+        past.slot().lock().source.notice = log.notice();
+    }
+    Ok(past)
+}
+
 impl PastEngine {
     fn new(header: &Header, at: RecordedMoment) -> Self {
-        let Header { model, version, labels, objectives, session, stale_after_ms, .. } = header;
+        let Header { model, version, labels, source, objectives, session, stale_after_ms, .. } = header;
         let name = EngineName {
             model: model.clone(),
             version: version.clone(),
             labels: labels.clone(),
-            source: "recording",
+            source: if source == "log" { "log" } else { "recording" },
             objectives: *objectives,
         };
         let state = Arc::new(State::new(vec![name]));

@@ -39,7 +39,7 @@ impl KvCacheStats {
     /// Used share of the blocks, 0..1. It is 0 for a cache without blocks, because a router must never read NaN.
     #[must_use]
     pub fn used_fraction(&self) -> Option<f64> {
-        let (used, max) = self.used_num_blocks.zip(self.max_num_blocks)?;
+        let Some((used, max)) = self.used_num_blocks.zip(self.max_num_blocks) else { return self.used_share };
         Some(if max > 0 { (used as f64 / max as f64).clamp(0.0, 1.0) } else { 0.0 })
     }
 }

@@ -62,6 +62,15 @@ impl Batch {
         }
     }
 
+    /// Adds what another reading of the same poll found.
+    pub(super) fn append(&mut self, mut other: Self) {
+        self.keys.append(&mut other.keys);
+        other.messages.into_iter().for_each(|message| self.push(message));
+        for (total, rejected) in self.rejected.iter_mut().zip(other.rejected) {
+            *total += rejected;
+        }
+    }
+
     /// Empties the batch for the next poll. The memory of an unusually large poll is freed.
     pub fn clear(&mut self) {
         const KEEP: usize = 4096;

@@ -177,6 +177,10 @@ pub enum OpenError {
         "cannot read the directory {path} of --source: {cause}; name the directory in which TensorRT-LLM writes the lines of finished requests"
     )]
     Lines { path: PathBuf, cause: std::io::Error },
+    #[error(
+        "cannot read {path} for --source log: {cause}; name the file with the log of the server, or - for standard input"
+    )]
+    Log { path: PathBuf, cause: std::io::Error },
     #[error("cannot read the certificates for https from {}: {cause}; name a PEM file with ca_file in --source", file.as_ref().map_or("the system".into(), |file| file.display().to_string()))]
     Certificates { file: Option<PathBuf>, cause: std::io::Error },
     #[error("cannot start the engine {engine} of --source: {cause}")]

@@ -9,6 +9,7 @@ pub mod engine_settings;
 pub mod error;
 pub mod hosting;
 pub mod http_client;
+pub mod iteration_log;
 pub mod keys;
 mod name_lookup;
 mod one_process;
@@ -52,6 +53,7 @@ pub enum Source {
     Replay(Box<replay::Replay>),
     PerfMetrics(perf_metrics_dir::PerfMetricsDir),
     Otlp(Box<otlp::Otlp>),
+    Log(Box<iteration_log::FollowedLog>),
     Simulated(Box<simulated::Simulated>),
     #[cfg(feature = "executor")]
     Executor(executor::ExecutorThread),
@@ -73,6 +75,7 @@ impl Source {
             Self::Simulated(source) => source.poll(batch),
             // A read from a pipe or a network file system may hang. Other tasks then move to another thread.
             Self::Replay(source) => tokio::task::block_in_place(|| source.poll(batch)),
+            Self::Log(source) => tokio::task::block_in_place(|| source.poll(batch)),
             #[cfg(feature = "executor")]
             Self::Executor(source) => source.poll(batch).await,
             Self::Test(poll) => {
@@ -131,6 +134,7 @@ impl Source {
             Self::Replay(source) => source.target.clone(),
             Self::PerfMetrics(source) => source.target(),
             Self::Otlp(source) => source.target.clone(),
+            Self::Log(source) => source.target(),
             Self::Simulated(source) => source.target.clone(),
             #[cfg(feature = "executor")]
             Self::Executor(source) => source.target.clone(),

@@ -1,7 +1,7 @@
 //! The JSON lines that TensorRT-LLM writes for finished requests if `perf_metrics_output_dir` is set. They replace
 //! `/perf_metrics`. A separate task reads the files: a disk that hangs must not delay the records.
 
-mod files;
+pub(crate) mod files;
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
 use super::{Batch, OpenError, Presence, SourceError};
-use files::LineFiles;
+use files::{LineFiles, RequestLines};
 
 /// Time from the start of one reading to the next.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -61,9 +61,9 @@ pub struct PerfMetricsDir {
     dir: LinesDir,
     owner: LineOwner,
     /// `None` while a task reads them.
-    files: Option<LineFiles>,
+    files: Option<LineFiles<RequestLines>>,
     /// The task that reads the files, if there is one.
-    reading: JoinSet<(LineFiles, std::io::Result<Batch>)>,
+    reading: JoinSet<(LineFiles<RequestLines>, std::io::Result<Batch>)>,
     begun: Instant,
     due: Instant,
     failure: Option<std::io::Error>,
@@ -75,7 +75,7 @@ impl PerfMetricsDir {
     pub(super) fn new(dir: LinesDir, owner: LineOwner) -> Self {
         let now = Instant::now();
         Self {
-            files: Some(LineFiles::new(dir.clone(), owner)),
+            files: Some(LineFiles::new(dir.clone(), RequestLines::new(owner))),
             dir,
             owner,
             reading: JoinSet::new(),
@@ -120,18 +120,14 @@ impl PerfMetricsDir {
         let mut more = false;
         match self.reading.try_join_next() {
             Some(Ok((files, result))) => {
-                self.left_out |= files.has_left_out;
+                self.left_out |= files.lines.has_left_out;
                 self.files = Some(files);
                 self.failure = None;
                 match result {
-                    Ok(mut read) => {
-                        batch.keys.append(&mut read.keys);
+                    Ok(read) => {
                         more = read.more;
                         self.has_lines |= !read.messages.is_empty();
-                        read.messages.into_iter().for_each(|item| batch.push(item));
-                        for (total, rejected) in batch.rejected.iter_mut().zip(read.rejected) {
-                            *total += rejected;
-                        }
+                        batch.append(read);
                     }
                     Err(error) => self.failure = Some(error),
                 }
@@ -140,7 +136,7 @@ impl PerfMetricsDir {
                 self.failure = Some(std::io::Error::other(panicked));
                 // The same lines could cause another panic, so they are left out.
                 let dir = LinesDir { from_start: false, ..self.dir.clone() };
-                self.files = Some(LineFiles::new(dir, self.owner));
+                self.files = Some(LineFiles::new(dir, RequestLines::new(self.owner)));
             }
             None => {}
         }

@@ -1,5 +1,6 @@
-//! Replays the records of a file at the recorded speed or a given one: NDJSON, one JSON array, or lines that Python printed. After
-//! the last record the engine is idle. A report of trtllm-bench is read in one poll.
+//! Replays the records of a file at the recorded speed or a given one: NDJSON, one JSON array, lines that Python
+//! printed, or the iteration log of a server. After the last record the engine is idle. A report of trtllm-bench is
+//! read in one poll.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -12,6 +13,7 @@ use trtllm_records::{Message, RejectReason};
 use trtllm_service::file_text::{self, FileText};
 use trtllm_service::small_file;
 
+use super::iteration_log::{LoggedMessages, is_log};
 use super::keys::{LineParser, keys_of_first};
 use super::trtllm_json::{Hello, PublisherLine, parse_records};
 use super::{Batch, OpenError, Presence, SourceError, bench_report, python_text};
@@ -65,6 +67,7 @@ pub struct Replay {
 enum ReplayInput {
     Lines(BufReader<File>, FileText),
     Messages(std::vec::IntoIter<Message>),
+    Log(Box<LoggedMessages<BufReader<File>>>),
 }
 
 impl Replay {
@@ -91,7 +94,7 @@ impl Replay {
             let cause = "these are lines of a recording, and a replay needs its directory";
             return Err(failed(Error::new(ErrorKind::InvalidData, cause)));
         }
-        let of_bench = bench_report::is_of_bench(start);
+        let (of_bench, of_log) = (bench_report::is_of_bench(start), is_log(start));
         let array = start.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'[');
         let invalid = |error| failed(Error::new(ErrorKind::InvalidData, error));
         let (mut text, mut keys) = (FileText::default(), BTreeSet::new());
@@ -105,6 +108,8 @@ impl Replay {
             let report = std::str::from_utf8(text.bytes()).map_err(|error| failed(Error::other(error)))?;
             let report = bench_report::parse(report).map_err(|error| failed(Error::other(error)))?;
             ReplayInput::Messages(vec![Message::BenchReport(Arc::new(report))].into_iter())
+        } else if of_log {
+            ReplayInput::Log(Box::new(LoggedMessages::of(reader)))
         } else if array {
             let is_all = text.read_all(&mut reader).map_err(failed)?;
             let mut batch = Batch::default();
@@ -165,6 +170,12 @@ impl Replay {
         let Self { input, lines, target, .. } = self;
         let (reader, text) = match input {
             ReplayInput::Messages(messages) => return Ok(messages.next()),
+            ReplayInput::Log(messages) => {
+                let failed = |cause: Error| SourceError::Io { target: target.clone(), cause: cause.to_string() };
+                let Some((message, us)) = messages.next_message().map_err(failed)? else { return Ok(None) };
+                self.clock = (us - *self.first_timestamp_us.get_or_insert(us)) as f64 / 1e6;
+                return Ok(Some(message));
+            }
             ReplayInput::Lines(reader, text) => (reader, text),
         };
         loop {
@@ -193,9 +204,12 @@ impl Replay {
         }
     }
 
-    /// Moves the recorded clock to the time of the next message.
+    /// Moves the recorded clock to the time of the next message. Messages of a log come with it.
     fn advance(&mut self) {
-        let Some(Message::Record(record)) = &self.next else { return };
+        let Some(Message::Record(record)) = self.next.as_ref().filter(|_| !matches!(self.input, ReplayInput::Log(_)))
+        else {
+            return;
+        };
         self.clock = match record.timestamp.map(|time| time.micros) {
             Some(micros) => {
                 let first = *self.first_timestamp_us.get_or_insert(micros);

@@ -65,9 +65,19 @@ pub struct BlindSpot {
     pub switch_on: Cow<'static, str>,
 }
 
-impl From<Blind> for BlindSpot {
-    fn from(blind: Blind) -> Self {
-        Self { what: blind.name().into(), why: blind.why().into(), switch_on: blind.switch_on().into() }
+/// What to do about a blind spot of an iteration log.
+const READ_THE_SERVER: &str =
+    "Read the server itself (`trtllm-serve:http://HOST:PORT`), because an iteration log does not tell this.";
+
+impl BlindSpot {
+    /// `in_log`: only the iteration log of the engine is read.
+    pub(crate) fn of(blind: Blind, in_log: bool) -> Self {
+        let switch_on = match blind {
+            Blind::RequestTimes | Blind::BatchLimit | Blind::Transfer if in_log => READ_THE_SERVER,
+            Blind::Ranks if in_log => "With attention data parallelism `TLLM_PROFILE_LOG_RANKS=all` on the server.",
+            _ => blind.switch_on(),
+        };
+        Self { what: blind.name().into(), why: blind.why().into(), switch_on: switch_on.into() }
     }
 }
 

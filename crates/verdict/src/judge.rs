@@ -29,7 +29,7 @@ pub fn judge(reading: &Reading, wall: f64) -> Option<Verdict> {
 fn certain(reading: &Reading, mut verdict: Verdict) -> Verdict {
     let blind = reading.blind_spots();
     let missing: Vec<_> = blind.iter().filter(|blind| needed(verdict.cause).contains(blind)).collect();
-    verdict.blind = blind.iter().copied().map(BlindSpot::from).collect();
+    verdict.blind = blind.iter().map(|blind| BlindSpot::of(*blind, reading.facts.notices.only_log)).collect();
     if !missing.is_empty() {
         verdict.confidence = Confidence::Low;
         if is_costly(verdict.cause) {

@@ -51,6 +51,8 @@ pub struct Silence {
 pub struct Notices {
     /// The source never has records of iterations.
     pub only_requests: bool,
+    /// The source is the iteration log of the engine.
+    pub only_log: bool,
     /// The engine stamps first tokens too early.
     pub first_token_is_early: bool,
     /// Requests end while no iteration records arrive.

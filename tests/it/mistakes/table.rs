@@ -115,6 +115,8 @@ pub(super) const FILES: &[(&str, usize, &[&str])] = &[
     ("engines:\n- source: perf-metrics:Cargo.toml\n", 2, &["Cargo.toml", "directory"]),
     ("engines:\n- source: replay:/nowhere/x\n", 2, &["/nowhere/x", "name a file with records"]),
     ("engines:\n- source: replay:src\n", 2, &["no recording"]),
+    ("engines:\n- source: 'log:'\n", 2, &["log: has no path"]),
+    ("engines:\n- source: log:src\n", 2, &["src", "name the file with the log"]),
     ("engines:\n- source: socket:/nowhere/x.sock\n", 2, &["/nowhere/x.sock", "choose another path"]),
     ("engines:\n- source: socket:Cargo.toml\n", 2, &["not a socket"]),
     ("engines:\n- source: auto:?ports=0\n", 2, &["ports", "1 to 65535"]),

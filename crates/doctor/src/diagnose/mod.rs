@@ -1,5 +1,6 @@
-//! `diagnose`: reads from exporters, or from a recording, what limits each engine (`read`), asks the sources which options are off
-//! (`sources`), and prints both (`report`). The exporters judge engines; only the answers of sources are judged here.
+//! `diagnose`: reads from exporters, a recording or a log, what limits each engine (`read`), asks the sources which
+//! options are off (`sources`), and prints both (`report`). The exporters judge engines; only the answers of sources
+//! are judged here.
 
 mod bundle;
 pub mod fleet;
@@ -30,6 +31,9 @@ pub fn run(arguments: &DiagnoseArgs) -> Result<u8, ConfigError> {
     if let Some(directory) = &arguments.past.recording {
         let exporters = read::recording(directory, arguments)?;
         return print(&Report { exporters, sources: Vec::new() }, arguments);
+    }
+    if let Some(file) = &arguments.log {
+        return print(&Report { exporters: vec![read::log(file)?], sources: Vec::new() }, arguments);
     }
     let sources = sources::configured(arguments)?;
     let (with_details, format) = (arguments.bundle.is_some(), arguments.format);

@@ -1,5 +1,8 @@
-//! Reads what an exporter knows, or knew at a time of its recording. No request removes statistics from an engine.
+//! Reads what an exporter knows, knew at a time of its recording, or would have known from a log. No request removes
+//! statistics from an engine.
 
+use std::fs::File;
+use std::io::BufReader;
 use std::path::Path;
 
 use serde_json::Value;
@@ -8,13 +11,14 @@ use crate::cli::{DiagnoseArgs, ReportFormat};
 use crate::exporters::api;
 use crate::exporters::client::{Client, Failure, Target};
 use crate::recording;
-use trtllm_config::ConfigError;
+use trtllm_config::{ConfigError, DEFAULT_MODEL};
 use trtllm_http::views::api as views;
 use trtllm_http::views::engine::Engine;
-use trtllm_intake::past::PastEngine;
+use trtllm_intake::past::{PastEngine, engine_of_log};
 use trtllm_recording::utc;
 use trtllm_records::{IterationStats, RECENT_RECORDS};
 use trtllm_service::printable::one_line;
+use trtllm_sources::iteration_log::{LoggedMessages, NO_LINES};
 use trtllm_verdict::findings::{Finding, Kind};
 
 use super::source_rules::EXPORTER_UNREADABLE;
@@ -43,6 +47,18 @@ pub struct Details {
 }
 
 impl Exporter {
+    fn of_past(past: &PastEngine, place: &Path, time: &str) -> Self {
+        let name = &past.slot().name;
+        Self {
+            url: format!("{} {} in {} at {time}", name.model, name.version, place.display()),
+            is_read: true,
+            engines: serde_json::from_str(&views::engines(&past.state)).unwrap_or_default(),
+            gpus: past.state.gpus().readings.iter().map(|gpu| gpu.uuid.clone()).collect(),
+            findings: past.state.findings(),
+            ..Self::default()
+        }
+    }
+
     pub(super) fn unread(url: String, error: String) -> Self {
         let findings = vec![EXPORTER_UNREADABLE.about(&*url).detail(&one_line(&error))];
         Self { url, findings, ..Self::default() }
@@ -52,18 +68,18 @@ impl Exporter {
 /// Makes one exporter for each engine of a recording, with what it would have shown at the chosen time.
 pub(super) fn recording(directory: &Path, arguments: &DiagnoseArgs) -> Result<Vec<Exporter>, ConfigError> {
     let engines = recording::past(directory, arguments.past.at_us, arguments.engine.as_deref())?;
-    let exporter = |past: &PastEngine| {
-        let (name, time) = (&past.slot().name, utc(past.at_us));
-        Exporter {
-            url: format!("{} {} in {} at {time}", name.model, name.version, directory.display()),
-            is_read: true,
-            engines: serde_json::from_str(&views::engines(&past.state)).unwrap_or_default(),
-            gpus: past.state.gpus().readings.iter().map(|gpu| gpu.uuid.clone()).collect(),
-            findings: past.state.findings(),
-            ..Exporter::default()
-        }
-    };
-    Ok(engines.iter().map(exporter).collect())
+    Ok(engines.iter().map(|past| Exporter::of_past(past, directory, &utc(past.at_us))).collect())
+}
+
+/// Makes an exporter that has read the log of a server to its end. Fails if the file cannot be read, or has no such
+/// lines.
+pub(super) fn log(file: &Path) -> Result<Exporter, ConfigError> {
+    let failed = |why: String| ConfigError::flag("--log", file.display(), why);
+    let read = File::open(file).and_then(|log| engine_of_log(LoggedMessages::of(BufReader::new(log)), DEFAULT_MODEL));
+    let past = read.map_err(|error| failed(format!("cannot read it: {error}; name the log of a server")))?;
+    let past = past.ok_or_else(|| failed(NO_LINES.to_owned()))?;
+    // The log has the local time of the server.
+    Ok(Exporter::of_past(&past, file, utc(past.at_us).trim_end_matches('Z')))
 }
 
 /// Reads one exporter. If one of its answers fails, the others are discarded too, because a part proves nothing.

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use serde_json::{Value, json};
 
 use trtllm_http::views::engine::Engine;
+use trtllm_verdict::blind::BlindSpot;
 use trtllm_verdict::findings::{self, Finding};
 use trtllm_verdict::verdict::{Confidence, Evidence, Severity, Unit, Verdict};
 
@@ -95,6 +96,9 @@ impl Report {
                 let _ = writeln!(out, "engine {}: {}{why}", name(engine), engine.state);
             }
         }
+        for (_, engine) in self.engines().filter(|(_, engine)| engine.source == "log") {
+            log_text(&mut out, engine);
+        }
         let fleet = fleet::of_exporters(&self.exporters);
         if self.exporters.len() > 1 && !fleet.is_empty() {
             let _ = write!(out, "\n{}", fleet::text(&fleet));
@@ -166,6 +170,15 @@ fn verdict_text(out: &mut String, verdict: &Verdict) {
         if !words.is_empty() {
             wrap(out, title, words);
         }
+    }
+}
+
+/// What the log of an engine cannot tell, and what tells it.
+fn log_text(out: &mut String, engine: &Engine) {
+    let _ = writeln!(out, "\nRead from an iteration log, which does not tell everything.");
+    engine.notice.iter().for_each(|notice| wrap(out, "notice", notice));
+    for BlindSpot { what, why, switch_on } in engine.verdict.iter().flat_map(|verdict| &verdict.blind) {
+        wrap(out, &what.replace('_', " "), &format!("{why} {switch_on}"));
     }
 }
 

@@ -49,6 +49,11 @@ impl EngineReadings<'_> {
         self.orchestrator().filter(|_| !self.engine.state.is_stale())
     }
 
+    /// A sum over records. Absent if it is 0 and the source is an iteration log, which does not tell it.
+    pub(super) fn told<T: Default + PartialEq>(&self, sum: T) -> Option<T> {
+        Some(sum).filter(|sum| self.source != "log" || *sum != T::default())
+    }
+
     /// Sums over all iterations. Absent if the engine reports only some iterations.
     pub(super) fn batch(&self) -> Option<&BatchSums> {
         (!self.totals.is_sampled()).then_some(&self.totals.batch)

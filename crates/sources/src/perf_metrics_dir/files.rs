@@ -1,7 +1,9 @@
-//! Finds the files of a directory, and reads the lines that are added. Files may be renamed, deleted or truncated meanwhile,
-//! also by programs that copy a file before they truncate it (logrotate's `copytruncate`).
+//! Finds the files of a directory, and reads the lines that are added, for each source that follows files. Files may be
+//! renamed, deleted or truncated meanwhile, also by programs that copy a file before they truncate it (logrotate's
+//! `copytruncate`).
 
 use std::collections::HashMap;
+use std::ffi::OsStr;
 use std::fs::{DirEntry, File};
 use std::hash::{DefaultHasher, Hasher as _};
 use std::io::{self, BufReader, Seek as _, SeekFrom};
@@ -29,15 +31,25 @@ const HEAD: usize = 256;
 /// A file that grows stays open for this time, so that its end is read even if it is deleted.
 const KEPT_OPEN: Duration = Duration::from_secs(600);
 
+/// What the lines of the files are.
+pub(crate) trait FollowedLines {
+    /// Whether a file that begins like a known one is its copy. The logs of two runs of a server may begin with the
+    /// same words.
+    const BEGIN_DIFFERENTLY: bool;
+
+    /// Whether a file of this name has such lines.
+    fn are_in(&self, name: &OsStr) -> bool;
+
+    /// Adds to the batch what a line says.
+    fn parse(&mut self, line: &[u8], batch: &mut Batch);
+}
+
 #[derive(Debug)]
-pub(super) struct LineFiles {
+pub(crate) struct LineFiles<L> {
     dir: LinesDir,
-    owner: LineOwner,
+    pub(crate) lines: L,
     /// The files by inode. `None` before the directory was listed for the first time.
     files: Option<HashMap<u64, LineFile>>,
-    keys: KeyWatch,
-    /// True if lines were left out because another program writes lines for the same requests.
-    pub(super) has_left_out: bool,
 }
 
 #[derive(Debug)]
@@ -80,25 +92,32 @@ impl Head {
     }
 }
 
-impl LineFiles {
-    pub(super) fn new(dir: LinesDir, owner: LineOwner) -> Self {
-        Self { dir, owner, files: None, keys: KeyWatch::default(), has_left_out: false }
+impl<L: FollowedLines> LineFiles<L> {
+    pub(crate) fn new(dir: LinesDir, lines: L) -> Self {
+        Self { dir, lines, files: None }
     }
 
-    /// Reads the lines that were added to all files.
-    pub(super) fn read(&mut self) -> io::Result<Batch> {
+    /// Whether it knows no file.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.files.as_ref().is_none_or(HashMap::is_empty)
+    }
+
+    /// Reads the lines that were added to all files. A file that was renamed comes before the one that replaced it.
+    pub(crate) fn read(&mut self) -> io::Result<Batch> {
         self.list()?;
-        let Self { owner, files, keys, has_left_out, .. } = self;
-        let mut lines = Lines { owner: *owner, keys, left: MAX_READ, batch: Batch::default(), has_left_out };
-        for file in files.get_or_insert_default().values_mut() {
-            if !lines.has_room() {
-                lines.batch.more = true;
+        let Self { lines, files, .. } = self;
+        let mut files: Vec<_> = files.get_or_insert_default().values_mut().collect();
+        files.sort_by_cached_key(|file| file.path.file_name().is_some_and(|name| lines.are_in(name)));
+        let mut reading = Reading { lines, left: MAX_READ, batch: Batch::default() };
+        for file in files {
+            if !reading.has_room() {
+                reading.batch.more = true;
                 break;
             }
             // A file that cannot be read is treated like one that has not grown, because the others may be readable.
-            lines.batch.more |= file.read(&mut lines).unwrap_or(false);
+            reading.batch.more |= file.read(&mut reading).unwrap_or(false);
         }
-        Ok(lines.batch)
+        Ok(reading.batch)
     }
 
     fn list(&mut self) -> io::Result<()> {
@@ -115,8 +134,9 @@ impl LineFiles {
         for entry in entries {
             if let Some(known) = files.get_mut(&entry.ino()) {
                 (known.gone, known.path) = (false, entry.path());
-            } else if files.len() < MAX_FILES && is_of_requests(&entry) {
-                let is_old = is_first && !self.dir.from_start || is_copy(&entry.path(), files);
+            } else if files.len() < MAX_FILES && is_regular(&entry) && self.lines.are_in(&entry.file_name()) {
+                let is_copy = || L::BEGIN_DIFFERENTLY && is_copy(&entry.path(), files);
+                let is_old = is_first && !self.dir.from_start || is_copy();
                 let file = if is_old { LineFile::at_end(entry.path()) } else { Ok(LineFile::new(entry.path())) };
                 // If the file was deleted after the listing, or is not readable, the next listing tries again.
                 if let Ok(file) = file {
@@ -128,12 +148,9 @@ impl LineFiles {
     }
 }
 
-/// Whether this is a regular file with a name that the server gives. A pipe would block, and a link could lead elsewhere.
-fn is_of_requests(entry: &DirEntry) -> bool {
-    let name = entry.file_name();
-    let name = name.to_string_lossy();
-    let is_named = name.starts_with("perf_metrics-") || name.starts_with("perf-metrics-");
-    is_named && name.ends_with(".jsonl") && entry.file_type().is_ok_and(|kind| kind.is_file())
+/// Whether this is a regular file. A pipe would block, and a link could lead elsewhere.
+fn is_regular(entry: &DirEntry) -> bool {
+    entry.file_type().is_ok_and(|kind| kind.is_file())
 }
 
 /// Whether the file begins like a known one, so that its lines have been read or will be read.
@@ -165,7 +182,7 @@ impl LineFile {
     }
 
     /// Reads the complete lines that were added. Returns whether there are more.
-    fn read(&mut self, into: &mut Lines<'_>) -> io::Result<bool> {
+    fn read(&mut self, into: &mut Reading<'_, impl FollowedLines>) -> io::Result<bool> {
         if let Some(copy) = self.copy.take() {
             if self.read_lines(&copy, into)? {
                 self.copy = Some(copy);
@@ -200,7 +217,7 @@ impl LineFile {
 
     /// The file was truncated, and may have grown since. What was added between the last reading and that moment is only in
     /// a copy. Without a copy, it is counted as one loss, because nobody knows how many lines it had.
-    fn note_truncated(&mut self, into: &mut Lines<'_>) {
+    fn note_truncated(&mut self, into: &mut Reading<'_, impl FollowedLines>) {
         self.copy = self.find_copy();
         if self.copy.is_none() {
             into.batch.reject(RejectReason::Truncated);
@@ -213,7 +230,7 @@ impl LineFile {
         let (directory, stem) = (self.path.parent()?, self.path.file_stem()?.to_str()?);
         let is_other = |entry: &DirEntry| {
             let is_named = entry.file_name().to_str().is_some_and(|name| name.starts_with(stem));
-            is_named && entry.path() != self.path && entry.file_type().is_ok_and(|kind| kind.is_file())
+            is_named && entry.path() != self.path && is_regular(entry)
         };
         let others = std::fs::read_dir(directory).ok()?.flatten().filter(is_other);
         let is_whole = |file: &File| file.metadata().is_ok_and(|metadata| metadata.len() >= self.offset);
@@ -226,7 +243,7 @@ impl LineFile {
     }
 
     /// Reads the complete lines from `offset` on. Returns whether there are more.
-    fn read_lines(&mut self, file: &File, into: &mut Lines<'_>) -> io::Result<bool> {
+    fn read_lines(&mut self, file: &File, into: &mut Reading<'_, impl FollowedLines>) -> io::Result<bool> {
         let size = file.metadata()?.len();
         let mut lines = BufReader::with_capacity(64 << 10, file);
         lines.seek(SeekFrom::Start(self.offset))?;
@@ -254,29 +271,51 @@ impl LineFile {
             self.offset += read;
             match (std::mem::replace(&mut self.skips, !complete), complete) {
                 (true, _) => {}
-                (false, true) => into.parse(line.bytes()),
+                (false, true) => into.lines.parse(line.bytes(), &mut into.batch),
                 (false, false) => into.batch.reject(RejectReason::TooLong),
             }
         }
     }
 }
 
-/// The lines of one reading.
-struct Lines<'k> {
-    owner: LineOwner,
-    keys: &'k mut KeyWatch,
+/// The messages of one reading.
+struct Reading<'l, L> {
+    lines: &'l mut L,
     /// Number of bytes that may still be read.
     left: u64,
     batch: Batch,
-    has_left_out: &'k mut bool,
 }
 
-impl Lines<'_> {
+impl<L> Reading<'_, L> {
     fn has_room(&self) -> bool {
         self.left > 0 && self.batch.has_room()
     }
+}
 
-    fn parse(&mut self, line: &[u8]) {
+/// The lines of finished requests.
+#[derive(Debug)]
+pub(super) struct RequestLines {
+    owner: LineOwner,
+    keys: KeyWatch,
+    /// True if lines were left out because another program writes lines for the same requests.
+    pub(super) has_left_out: bool,
+}
+
+impl RequestLines {
+    pub(super) fn new(owner: LineOwner) -> Self {
+        Self { owner, keys: KeyWatch::default(), has_left_out: false }
+    }
+}
+
+impl FollowedLines for RequestLines {
+    const BEGIN_DIFFERENTLY: bool = true;
+
+    fn are_in(&self, name: &OsStr) -> bool {
+        let name = name.to_string_lossy();
+        (name.starts_with("perf_metrics-") || name.starts_with("perf-metrics-")) && name.ends_with(".jsonl")
+    }
+
+    fn parse(&mut self, line: &[u8], batch: &mut Batch) {
         /// Whether another program writes a line for the same request. The ids themselves are not kept.
         #[derive(serde::Deserialize)]
         struct PairIds {
@@ -286,12 +325,12 @@ impl Lines<'_> {
         if line.iter().all(u8::is_ascii_whitespace) {
             return;
         }
-        self.keys.look_at(line, &mut self.batch.keys);
-        let Ok(text) = std::str::from_utf8(line) else { return self.batch.reject(RejectReason::NotJson) };
+        self.keys.look_at(line, &mut batch.keys);
+        let Ok(text) = std::str::from_utf8(line) else { return batch.reject(RejectReason::NotJson) };
         let entry: PerfMetricsEntry = match read_message(text) {
             Ok(entry) => entry,
-            Err(RejectReason::NotARecord) => return self.batch.reject(RejectReason::NotARecord),
-            Err(_) => return self.batch.reject(RejectReason::NotJson),
+            Err(RejectReason::NotARecord) => return batch.reject(RejectReason::NotARecord),
+            Err(_) => return batch.reject(RejectReason::NotJson),
         };
         let is_whole = entry.ctx_perf_metrics.is_some()
             || entry.gen_perf_metrics.is_some()
@@ -301,10 +340,10 @@ impl Lines<'_> {
             pair.is_ok_and(|pair| pair.ctx_request_id.is_some() || pair.disagg_request_id.is_some())
         };
         match self.owner {
-            _ if !is_whole && entry.perf_metrics.is_none() => self.batch.reject(RejectReason::NotARecord),
-            LineOwner::Server if is_whole => *self.has_left_out = true,
-            LineOwner::Deployment if !is_whole && is_part() => *self.has_left_out = true,
-            LineOwner::Server | LineOwner::Deployment => self.batch.push(Message::FinishedRequest(Box::new(entry))),
+            _ if !is_whole && entry.perf_metrics.is_none() => batch.reject(RejectReason::NotARecord),
+            LineOwner::Server if is_whole => self.has_left_out = true,
+            LineOwner::Deployment if !is_whole && is_part() => self.has_left_out = true,
+            LineOwner::Server | LineOwner::Deployment => batch.push(Message::FinishedRequest(Box::new(entry))),
         }
     }
 }
@@ -335,8 +374,8 @@ mod tests {
         file.unwrap().write_all(text.as_bytes()).unwrap();
     }
 
-    fn files(directory: &TempDir, from_start: bool, owner: LineOwner) -> LineFiles {
-        LineFiles::new(LinesDir { path: directory.path().to_owned(), from_start }, owner)
+    fn files(directory: &TempDir, from_start: bool, owner: LineOwner) -> LineFiles<RequestLines> {
+        LineFiles::new(LinesDir { path: directory.path().to_owned(), from_start }, RequestLines::new(owner))
     }
 
     fn ids(reading: &Batch) -> Vec<u64> {
@@ -349,7 +388,7 @@ mod tests {
         ids
     }
 
-    fn read(files: &mut LineFiles) -> Vec<u64> {
+    fn read(files: &mut LineFiles<RequestLines>) -> Vec<u64> {
         ids(&files.read().unwrap())
     }
 
@@ -387,7 +426,8 @@ mod tests {
     fn all_lines_of_a_directory_that_appears_later_are_new() {
         let directory = TempDir::new().unwrap();
         let path = directory.path().join("lines");
-        let mut files = LineFiles::new(LinesDir { path: path.clone(), from_start: false }, LineOwner::Server);
+        let dir = LinesDir { path: path.clone(), from_start: false };
+        let mut files = LineFiles::new(dir, RequestLines::new(LineOwner::Server));
         assert_eq!(files.read().unwrap_err().kind(), io::ErrorKind::NotFound);
         fs::create_dir(&path).unwrap();
         fs::write(path.join(NAME), line(1)).unwrap();
@@ -591,7 +631,7 @@ mod tests {
         add(&directory, OTHER, whole);
         let mut server = files(&directory, true, LineOwner::Server);
         let reading = server.read().unwrap();
-        assert_eq!((ids(&reading), server.has_left_out), (vec![1, 2], true));
+        assert_eq!((ids(&reading), server.lines.has_left_out), (vec![1, 2], true));
         let mut deployment = files(&directory, true, LineOwner::Deployment);
         let reading = deployment.read().unwrap();
         let mut wholes = 0;
@@ -602,6 +642,6 @@ mod tests {
                 None => assert_eq!(entry.request_id, Some(2)),
             }
         }
-        assert_eq!((reading.messages.len(), wholes, deployment.has_left_out), (2, 1, true));
+        assert_eq!((reading.messages.len(), wholes, deployment.lines.has_left_out), (2, 1, true));
     }
 }

@@ -37,10 +37,12 @@ families! {
             batch.").feeds("iter");
     EngineRestarts(|engine| engine.totals.engine_restarts) = ENGINE.counter("nv_trt_llm_engine_restarts_total").stable()
         .help("Engine restarts seen by this exporter.").feeds("iter");
-    RequestsStarted(|engine| engine.totals.requests_started) = ENGINE.counter("nv_trt_llm_requests_started_total")
-        .stable().help("Requests that became active.").feeds("numNewActiveRequests");
-    RequestsCompleted(|engine| engine.totals.requests_completed) = ENGINE.counter("nv_trt_llm_requests_completed_total")
-        .stable().help("Requests completed by the engine, each counted once.").feeds("numCompletedRequests");
+    RequestsStarted(|engine| engine.told(engine.totals.requests_started)) =
+        ENGINE.counter("nv_trt_llm_requests_started_total").stable()
+        .help("Requests that became active.").feeds("numNewActiveRequests");
+    RequestsCompleted(|engine| engine.told(engine.totals.requests_completed)) =
+        ENGINE.counter("nv_trt_llm_requests_completed_total").stable()
+        .help("Requests completed by the engine, each counted once.").feeds("numCompletedRequests");
     ContextTokens(|engine| engine.batch()?.context_tokens) = ENGINE.counter("nv_trt_llm_context_tokens_total").stable()
         .help("Tokens computed in context phases (prefill), excluding tokens found in the KV cache.")
         .feeds("numCtxTokens");
@@ -55,18 +57,18 @@ families! {
         ENGINE.counter("nv_trt_llm_rank_generation_tokens_total").labels(RANK)
         .help("Tokens decoded in generation phases, by attention data parallel rank; ranks above 63 are summed as \
             other.").feeds("attentionDpRank");
-    KvBlocksAllocated(|engine| engine.totals.kv_cache_blocks_allocated) =
+    KvBlocksAllocated(|engine| engine.told(engine.totals.kv_cache_blocks_allocated)) =
         ENGINE.counter("nv_trt_llm_kv_cache_blocks_allocated_total").stable()
         .help("KV cache blocks allocated for prompts and generated tokens, excluding blocks found in the cache.")
         .feeds("allocTotalBlocks");
-    KvBlocksNewlyAllocated(|engine| engine.totals.kv_cache_blocks_newly_allocated) =
+    KvBlocksNewlyAllocated(|engine| engine.told(engine.totals.kv_cache_blocks_newly_allocated)) =
         ENGINE.counter("nv_trt_llm_kv_cache_blocks_newly_allocated_total").stable()
         .help("Allocated KV cache blocks that held no cached content before; the other allocations displaced cached \
             content.").feeds("allocNewBlocks");
-    KvBlocksReused(|engine| engine.totals.kv_cache_blocks_reused) =
+    KvBlocksReused(|engine| engine.told(engine.totals.kv_cache_blocks_reused)) =
         ENGINE.counter("nv_trt_llm_kv_cache_blocks_reused_total").stable()
         .help("KV cache blocks found in the cache (hits).").feeds("reusedBlocks");
-    KvBlocksMissed(|engine| engine.totals.kv_cache_blocks_missed) =
+    KvBlocksMissed(|engine| engine.told(engine.totals.kv_cache_blocks_missed)) =
         ENGINE.counter("nv_trt_llm_kv_cache_blocks_missed_total").stable()
         .help("KV cache blocks not found in the cache (misses).").feeds("missedBlocks");
     CrossKvBlocks(|engine, series| {
@@ -118,16 +120,16 @@ families! {
     CachedTokens(|engine, series| series.each(engine.totals.pools.cached_tokens.by_tier)) =
         ENGINE.counter("nv_trt_llm_cached_tokens_total").by("tier", TierNumbers::NAMES)
         .help("Prompt tokens found in the KV cache, by tier.").feeds("iterCachedTokensByLevel kvCacheLevelTiers");
-    SpecDraftTokens(|engine| engine.batch()?.spec_decode_draft_tokens) =
+    SpecDraftTokens(|engine| engine.told(engine.batch()?.spec_decode_draft_tokens)) =
         ENGINE.counter("nv_trt_llm_spec_decode_draft_tokens_total").stable()
         .help("Draft tokens proposed by speculative decoding.").feeds("numDraftTokens");
-    SpecAcceptedTokens(|engine| engine.batch()?.spec_decode_accepted_tokens) =
+    SpecAcceptedTokens(|engine| engine.told(engine.batch()?.spec_decode_accepted_tokens)) =
         ENGINE.counter("nv_trt_llm_spec_decode_accepted_tokens_total").stable()
         .help("Draft tokens accepted by the model.").feeds("numAcceptedTokens");
-    SpecDraftedRequests(|engine| engine.batch()?.spec_decode_drafted_requests) =
+    SpecDraftedRequests(|engine| engine.told(engine.batch()?.spec_decode_drafted_requests)) =
         ENGINE.counter("nv_trt_llm_spec_decode_drafted_requests_total")
         .help("Generation requests with draft tokens, summed over iterations.").feeds("numRequestsWithDraftTokens");
-    SpecDraftTime(|engine| engine.batch()?.spec_decode_draft_seconds) =
+    SpecDraftTime(|engine| engine.told(engine.batch()?.spec_decode_draft_seconds)) =
         ENGINE.counter("nv_trt_llm_spec_decode_draft_seconds_total").unit("seconds")
         .help("Time spent drafting in seconds.").feeds("SpecDecodingStats.iterLatencyMS");
     RequestDraftTokens(|engine, series| series.each(engine.requests.draft_tokens)) =

@@ -40,7 +40,7 @@ families! {
     KvCacheBlockMetrics(|engine, series| series.all(kv_cache_blocks(engine.load?.kv.as_ref()?))) =
         TRITON.gauge("nv_trt_llm_kv_cache_block_metrics").by("kv_cache_block_type", KV_CACHE_BLOCKS)
         .help("TRT LLM KV cache block metrics")
-        .feeds("kvCacheStats maxNumBlocks freeNumBlocks usedNumBlocks tokensPerBlock reusedBlocks");
+        .feeds("kvCacheStats maxNumBlocks freeNumBlocks usedNumBlocks tokensPerBlock reusedBlocks usedShare");
 
     // The same values with the label values of the original metrics specification (`--metrics.compat spec`).
     SpecKvCacheBlockMetrics(|engine, series| {
