@@ -22,6 +22,8 @@ const KEPT: usize = 1024;
 const KEPT_OF_PYTORCH: usize = 64;
 /// A clock that is set forward by less is not noticed.
 const STEP_US: i64 = 5_000_000;
+/// The same for a clock that is set back. Timestamps are rounded.
+const BACK_US: i64 = 1000;
 
 /// When the events happened that the rows of one iteration show, in microseconds on one clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -105,7 +107,7 @@ impl IterationClock {
         let received_us = i64::try_from(now.saturating_duration_since(last.received).as_micros()).unwrap_or(i64::MAX);
         let forward_us = time_us.saturating_sub(last.time_us);
         let expected_us = |pass_us: i64| received_us.saturating_add(pass_us).saturating_add(STEP_US);
-        forward_us < 0 || pass_us.is_some_and(|pass_us| forward_us > expected_us(pass_us))
+        forward_us < -BACK_US || pass_us.is_some_and(|pass_us| forward_us > expected_us(pass_us))
     }
 
     /// Forgets the times of earlier records, because the clock was set. What is known of the engine stays.
