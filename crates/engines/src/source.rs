@@ -8,6 +8,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::histogram::{Histogram, NativeHistogramConfig};
 
 use trtllm_fold::native;
+use trtllm_records::named_variants::named_variants;
 use trtllm_records::{BenchReport, ErrorKind, PollFailure, RejectReason};
 
 /// Upper bounds of the buckets of poll durations, in seconds.
@@ -37,28 +38,17 @@ impl Default for SourceMetrics {
     }
 }
 
-/// What a starting engine waits for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum StartPhase {
-    /// The source is being opened, or its model is being loaded.
-    Loading,
-    /// No poll has ever succeeded.
-    NeverAnswered,
-    /// The source answers, and has sent no record yet.
-    NoRecord,
-    /// A source that listens has no publisher yet.
-    NoPublisher,
-}
-
-impl StartPhase {
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Loading => "loading",
-            Self::NeverAnswered => "never_answered",
-            Self::NoRecord => "no_record",
-            Self::NoPublisher => "no_publisher",
-        }
+named_variants! {
+    /// What a starting engine waits for.
+    pub enum StartPhase {
+        /// The source is being opened, or its model is being loaded.
+        Loading = "loading",
+        /// No poll has ever succeeded.
+        NeverAnswered = "never_answered",
+        /// The source answers, and has sent no record yet.
+        NoRecord = "no_record",
+        /// A source that listens has no publisher yet.
+        NoPublisher = "no_publisher",
     }
 }
 

@@ -2,35 +2,26 @@
 
 use std::time::{Duration, Instant};
 
-/// The state of an engine, from what its source reports.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum EngineState {
-    /// The source has not answered yet, or has sent no record yet.
-    Starting,
-    /// Work is outstanding and records arrive.
-    Busy,
-    /// The last record left no work, and the source still answers.
-    Idle,
-    /// Work is outstanding, and for `--stale-after` no record has arrived in which a request was scheduled.
-    Stalled,
-    /// The source has not answered for `--stale-after`.
-    Unreachable,
+use trtllm_records::named_variants::named_variants;
+
+named_variants! {
+    /// The state of an engine, from what its source reports.
+    #[derive(Hash)]
+    pub enum EngineState {
+        /// The source has not answered yet, or has sent no record yet.
+        Starting = "starting",
+        /// Work is outstanding and records arrive.
+        Busy = "busy",
+        /// The last record left no work, and the source still answers.
+        Idle = "idle",
+        /// Work is outstanding, and for `--stale-after` no record has arrived in which a request was scheduled.
+        Stalled = "stalled",
+        /// The source has not answered for `--stale-after`.
+        Unreachable = "unreachable",
+    }
 }
 
 impl EngineState {
-    pub const ALL: [Self; 5] = [Self::Starting, Self::Busy, Self::Idle, Self::Stalled, Self::Unreachable];
-
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Starting => "starting",
-            Self::Busy => "busy",
-            Self::Idle => "idle",
-            Self::Stalled => "stalled",
-            Self::Unreachable => "unreachable",
-        }
-    }
-
     /// Whether the load gauges must be left out.
     #[must_use]
     pub const fn is_stale(self) -> bool {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use trtllm_records::named_numbers::{NamedNumbers, named_numbers};
+use trtllm_records::named_variants::named_variants;
 
 use super::finished_request::FinishedRequest;
 use super::histogram::{Histogram, LONG_TOKEN_LENGTH, TOKEN_LENGTH};
@@ -124,30 +125,18 @@ impl RequestTotals {
     }
 }
 
-/// The source of the request latency histograms.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum LatencySource {
-    /// No request has been observed.
-    #[default]
-    None,
-    /// Changes of stage between iterations: exact to one iteration.
-    RequestStats,
-    /// The exact times of RequestPerfMetrics.
-    PerfMetrics,
-    /// The histograms of trtllm-serve's own page: exact to a bucket.
-    ServerMetrics,
-}
-
-impl LatencySource {
-    pub const ALL: [Self; 4] = [Self::None, Self::RequestStats, Self::PerfMetrics, Self::ServerMetrics];
-
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::None => "none",
-            Self::RequestStats => "request_stats",
-            Self::PerfMetrics => "perf_metrics",
-            Self::ServerMetrics => "server_metrics",
-        }
+named_variants! {
+    /// The source of the request latency histograms.
+    #[derive(Default)]
+    pub enum LatencySource {
+        /// No request has been observed.
+        #[default]
+        None = "none",
+        /// Changes of stage between iterations: exact to one iteration.
+        RequestStats = "request_stats",
+        /// The exact times of RequestPerfMetrics.
+        PerfMetrics = "perf_metrics",
+        /// The histograms of trtllm-serve's own page: exact to a bucket.
+        ServerMetrics = "server_metrics",
     }
 }

@@ -1,5 +1,5 @@
-//! Enums whose variants each have a name, which the page shows as the value of a label. Each variant is declared together with its
-//! name, so no code depends on the order of the variants.
+//! Enums whose variants each have a name, which is mostly the value of a label. Each variant is declared together with its name, so the
+//! names are in the order of the variants.
 
 /// `named_variants! { pub enum Color { Red = "red", Blue = "blue" } }` makes an enum with `Color::ALL`, `Color::NAMES` and
 /// `Color::Red.name()`. A count per variant is indexed by `Color::Red as usize`.
@@ -18,7 +18,7 @@ macro_rules! named_variants {
             /// The names, in the order of the variants.
             pub const NAMES: [&'static str; [$($name),*].len()] = [$($name),*];
 
-            /// The value of the label on the metrics page.
+            /// The name on pages and in documents.
             #[must_use]
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$variant => $name),* }

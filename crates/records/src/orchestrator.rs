@@ -3,6 +3,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::named_variants::named_variants;
+
 /// The kind of source that reads an orchestrator.
 pub const SOURCE: &str = "trtllm-disagg";
 
@@ -39,27 +41,18 @@ pub struct OrchestratorCount {
     pub value: u64,
 }
 
-/// A kind of worker. The orchestrator sends a request to one kind of worker after the other.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum Side {
-    Context,
-    Generation,
-    /// Encoders of images and other inputs that are not text.
-    Encoder,
+named_variants! {
+    /// A kind of worker. The orchestrator sends a request to one kind of worker after the other.
+    #[derive(Hash, Serialize, Deserialize)]
+    pub enum Side {
+        Context = "context",
+        Generation = "generation",
+        /// Encoders of images and other inputs that are not text.
+        Encoder = "encoder",
+    }
 }
 
 impl Side {
-    pub const ALL: [Self; 3] = [Self::Context, Self::Generation, Self::Encoder];
-
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Context => "context",
-            Self::Generation => "generation",
-            Self::Encoder => "encoder",
-        }
-    }
-
     /// Prefix of the names of this side's metric families.
     #[must_use]
     pub const fn prefix(self) -> &'static str {

@@ -5,6 +5,7 @@ use serde::de::Deserializer;
 use serde::{Deserialize, Serialize};
 
 use super::lenient;
+use super::named_variants::named_variants;
 pub use super::statistics::{
     PerfMetricsEntry, RequestKvCacheMetrics, RequestPerfMetrics, SpeculativeDecodingMetrics, TimingMetrics,
 };
@@ -21,40 +22,29 @@ impl PerfMetricsEntry {
     }
 }
 
-/// Why a request ended, in trtllm-serve's terms. The Executor's names (`END_ID`, …) are accepted, too.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum FinishReason {
-    /// An end token or a stop word.
-    #[serde(alias = "end_id", alias = "stop_words", alias = "END_ID", alias = "STOP_WORDS")]
-    Stop,
-    /// Also a request that a context server hands to a generation server after its first token (upstream: `not_finished`, before that
-    /// `length`).
-    #[serde(alias = "LENGTH", alias = "not_finished", alias = "NOT_FINISHED")]
-    Length,
-    #[serde(alias = "timed_out", alias = "TIMED_OUT")]
-    Timeout,
-    #[serde(alias = "CANCELLED")]
-    Cancelled,
-    /// A reason that is not known, so it is unknown whether the request failed.
-    #[serde(other)]
-    Other,
+named_variants! {
+    /// Why a request ended, in trtllm-serve's terms. The Executor's names (`END_ID`, …) are accepted, too.
+    #[derive(Hash, Deserialize, Serialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum FinishReason {
+        /// An end token or a stop word.
+        #[serde(alias = "end_id", alias = "stop_words", alias = "END_ID", alias = "STOP_WORDS")]
+        Stop = "stop",
+        /// Also a request that a context server hands to a generation server after its first token (upstream: `not_finished`, before that
+        /// `length`).
+        #[serde(alias = "LENGTH", alias = "not_finished", alias = "NOT_FINISHED")]
+        Length = "length",
+        #[serde(alias = "timed_out", alias = "TIMED_OUT")]
+        Timeout = "timeout",
+        #[serde(alias = "CANCELLED")]
+        Cancelled = "cancelled",
+        /// A reason that is not known, so it is unknown whether the request failed.
+        #[serde(other)]
+        Other = "other",
+    }
 }
 
 impl FinishReason {
-    pub const ALL: [Self; 5] = [Self::Stop, Self::Length, Self::Timeout, Self::Cancelled, Self::Other];
-
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Stop => "stop",
-            Self::Length => "length",
-            Self::Timeout => "timeout",
-            Self::Cancelled => "cancelled",
-            Self::Other => "other",
-        }
-    }
-
     /// The reason with this name on trtllm-serve's page.
     #[must_use]
     pub fn of(name: &str) -> Self {

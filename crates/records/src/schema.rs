@@ -11,6 +11,8 @@ pub mod kind;
 
 use kind::Kind;
 
+use crate::named_variants::named_variants;
+
 /// What the schema says about one field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Field {
@@ -32,46 +34,25 @@ pub struct Field {
     pub none: Option<&'static str>,
 }
 
-/// A kind of statistics. Whether an engine sends it depends on its backend, its release and its options. The metrics reference says
-/// what each kind needs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum When {
-    Any,
-    Iterations,
-    Cpp,
-    PyTorch,
-    Speculation,
-    AttentionDp,
-    CrossAttention,
-    Windows,
-    V2,
-    Rows,
-    Entries,
-    ServerPage,
-    Report,
-    Orchestrator,
-}
-
-impl When {
-    /// The name in the metrics reference.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Any => "any",
-            Self::Iterations => "iterations",
-            Self::Cpp => "cpp",
-            Self::PyTorch => "pytorch",
-            Self::Speculation => "speculation",
-            Self::AttentionDp => "attention_dp",
-            Self::CrossAttention => "cross_attention",
-            Self::Windows => "windows",
-            Self::V2 => "v2",
-            Self::Rows => "rows",
-            Self::Entries => "entries",
-            Self::ServerPage => "server_page",
-            Self::Report => "report",
-            Self::Orchestrator => "orchestrator",
-        }
+named_variants! {
+    /// A kind of statistics. Whether an engine sends it depends on its backend, its release and its options. The metrics reference says
+    /// what each kind needs.
+    #[derive(PartialOrd, Ord)]
+    pub enum When {
+        Any = "any",
+        Iterations = "iterations",
+        Cpp = "cpp",
+        PyTorch = "pytorch",
+        Speculation = "speculation",
+        AttentionDp = "attention_dp",
+        CrossAttention = "cross_attention",
+        Windows = "windows",
+        V2 = "v2",
+        Rows = "rows",
+        Entries = "entries",
+        ServerPage = "server_page",
+        Report = "report",
+        Orchestrator = "orchestrator",
     }
 }
 

@@ -4,25 +4,19 @@
 use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
+use trtllm_records::named_variants::named_variants;
 
 use crate::cause::Cause;
 
 /// Defines the blind spots: for each one its variant, its name in `nv_trt_llm_limited_by_blind`, why it is blind, and what shows it.
 macro_rules! blind_spots {
     ($($variant:ident = $name:literal: $why:literal, $switch_on:literal,)*) => {
-        /// A kind of numbers that no source of the engine tells.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-        pub enum Blind { $(#[doc = $why] $variant,)* }
+        named_variants! {
+            /// A kind of numbers that no source of the engine tells.
+            pub enum Blind { $(#[doc = $why] $variant = $name),* }
+        }
 
         impl Blind {
-            pub const ALL: [Self; [$($name),*].len()] = [$(Self::$variant),*];
-            pub const NAMES: [&'static str; Self::ALL.len()] = [$($name),*];
-
-            #[must_use]
-            pub const fn name(self) -> &'static str {
-                match self { $(Self::$variant => $name,)* }
-            }
-
             #[must_use]
             pub const fn why(self) -> &'static str {
                 match self { $(Self::$variant => $why,)* }

@@ -1,26 +1,20 @@
 //! The causes that can limit an engine.
 
 use serde::{Deserialize, Serialize};
+use trtllm_records::named_variants::named_variants;
 
 /// Defines the causes: for each one its variant, its name in `nv_trt_llm_limited_by`, its meaning, the usual remedy,
 /// and what that costs.
 macro_rules! causes {
     ($($variant:ident = $name:literal: $meaning:literal, $remedy:literal, $trade_off:literal,)*) => {
-        /// JSON of `/api/v1`: what limits an engine. A verdict has exactly one cause.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-        #[serde(rename_all = "snake_case")]
-        pub enum Cause { $(#[doc = $meaning] $variant,)* }
+        named_variants! {
+            /// JSON of `/api/v1`: what limits an engine. A verdict has exactly one cause.
+            #[derive(Hash, PartialOrd, Ord, Serialize, Deserialize)]
+            #[serde(rename_all = "snake_case")]
+            pub enum Cause { $(#[doc = $meaning] $variant = $name),* }
+        }
 
         impl Cause {
-            pub const ALL: [Self; [$($name),*].len()] = [$(Self::$variant),*];
-            pub const NAMES: [&'static str; Self::ALL.len()] = [$($name),*];
-
-            /// The name in `nv_trt_llm_limited_by`.
-            #[must_use]
-            pub const fn name(self) -> &'static str {
-                match self { $(Self::$variant => $name,)* }
-            }
-
             /// The meaning in one sentence.
             #[must_use]
             pub const fn meaning(self) -> &'static str {

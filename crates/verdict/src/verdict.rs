@@ -3,32 +3,23 @@
 use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
+use trtllm_records::named_variants::named_variants;
 
 use super::blind::BlindSpot;
 use super::cause::Cause;
 
-/// JSON of `/api/v1`: how bad the cause is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Severity {
-    None,
-    /// Worth knowing while working on the engine.
-    Info,
-    /// Users are served worse than they could be, or soon will be.
-    Warning,
-    /// Users are hurt now, and an operator can do something about it.
-    Critical,
-}
-
-impl Severity {
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::None => "none",
-            Self::Info => "info",
-            Self::Warning => "warning",
-            Self::Critical => "critical",
-        }
+named_variants! {
+    /// JSON of `/api/v1`: how bad the cause is.
+    #[derive(PartialOrd, Ord, Serialize, Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum Severity {
+        None = "none",
+        /// Worth knowing while working on the engine.
+        Info = "info",
+        /// Users are served worse than they could be, or soon will be.
+        Warning = "warning",
+        /// Users are hurt now, and an operator can do something about it.
+        Critical = "critical",
     }
 }
 

@@ -12,32 +12,23 @@ use std::borrow::Cow;
 use std::fmt::Write as _;
 
 use serde::{Deserialize, Serialize};
+use trtllm_records::named_variants::named_variants;
 
 use super::verdict::{Evidence, Found, Severity, Unit};
 
-/// JSON of `/api/v1/findings`: what a finding is about.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Kind {
-    #[serde(rename = "engine")]
-    Engine,
-    #[serde(rename = "GPU")]
-    Gpu,
-    #[serde(rename = "exporter")]
-    Exporter,
-    /// A server that an exporter reads. `trtllm-doctor` also requests it directly.
-    #[serde(rename = "source")]
-    Source,
-}
-
-impl Kind {
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Engine => "engine",
-            Self::Gpu => "GPU",
-            Self::Exporter => "exporter",
-            Self::Source => "source",
-        }
+named_variants! {
+    /// JSON of `/api/v1/findings`: what a finding is about.
+    #[derive(Serialize, Deserialize)]
+    pub enum Kind {
+        #[serde(rename = "engine")]
+        Engine = "engine",
+        #[serde(rename = "GPU")]
+        Gpu = "GPU",
+        #[serde(rename = "exporter")]
+        Exporter = "exporter",
+        /// A server that an exporter reads. `trtllm-doctor` also requests it directly.
+        #[serde(rename = "source")]
+        Source = "source",
     }
 }
 

@@ -1,5 +1,6 @@
 //! What the catalog says about one family, and the constructors that the tables use.
 
+use trtllm_records::named_variants::named_variants;
 use trtllm_records::schema::When;
 
 use super::id::Id;
@@ -27,59 +28,37 @@ impl MetricKind {
     }
 }
 
-/// The groups of families that `collect[]` selects.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Group {
-    /// Triton's names, byte for byte.
-    Triton,
-    /// The engine families that this exporter defines.
-    Engine,
-    Gpu,
-    /// The exporter itself.
-    Exporter,
-    /// Families of other exporters, if `--metrics.compat` names them.
-    Compat,
+named_variants! {
+    /// The groups of families that `collect[]` selects.
+    pub enum Group {
+        /// Triton's names, byte for byte.
+        Triton = "triton",
+        /// The engine families that this exporter defines.
+        Engine = "engine",
+        /// Families of other exporters, if `--metrics.compat` names them.
+        Compat = "compat",
+        Gpu = "gpu",
+        /// The exporter itself.
+        Exporter = "exporter",
+    }
 }
 
 impl Group {
-    pub const ALL: [Self; 5] = [Self::Triton, Self::Engine, Self::Compat, Self::Gpu, Self::Exporter];
-
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Triton => "triton",
-            Self::Engine => "engine",
-            Self::Compat => "compat",
-            Self::Gpu => "gpu",
-            Self::Exporter => "exporter",
-        }
-    }
-
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|group| group.name() == name)
     }
 }
 
-/// How much a dashboard can rely on a family.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stability {
-    /// Another project defined the name and the meaning; the family follows that project.
-    Inherited,
-    /// Name, type, labels and meaning change only with a breaking release.
-    Stable,
-    /// May change or disappear with any release.
-    Experimental,
-}
-
-impl Stability {
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Inherited => "inherited",
-            Self::Stable => "stable",
-            Self::Experimental => "experimental",
-        }
+named_variants! {
+    /// How much a dashboard can rely on a family.
+    pub enum Stability {
+        /// Another project defined the name and the meaning; the family follows that project.
+        Inherited = "inherited",
+        /// Name, type, labels and meaning change only with a breaking release.
+        Stable = "stable",
+        /// May change or disappear with any release.
+        Experimental = "experimental",
     }
 }
 

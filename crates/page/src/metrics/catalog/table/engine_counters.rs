@@ -7,6 +7,7 @@ use trtllm_fold::pools::{BlockEvents, ByteEvents, SnapshotHits, SnapshotTokens};
 use trtllm_fold::rank_totals::Rank;
 use trtllm_fold::request_totals::DraftTokens;
 use trtllm_records::named_numbers::NamedNumbers as _;
+use trtllm_records::perf_metrics::FinishReason;
 
 use super::{ENGINE, EngineReadings, EngineWriter, RANK, When, families, rank_name};
 
@@ -138,7 +139,7 @@ families! {
         .feeds("totalAcceptedDraftTokens totalDraftTokens");
     RequestsFinished(|engine, series| series.all(engine.requests.finished?.map(Some))) =
         ENGINE.counter("nv_trt_llm_requests_finished_total").stable()
-        .by("reason", &["stop", "length", "timeout", "cancelled", "other"]).help("Finished requests, by finish reason.")
+        .by("reason", &FinishReason::NAMES).help("Finished requests, by finish reason.")
         .feeds("finishReason").when(&[When::ServerPage]);
     RequestErrors(|engine, series| series.by_label("code", &engine.requests.server.errors)) =
         ENGINE.counter("nv_trt_llm_request_errors_total").labels(&["code", "model", "version"])

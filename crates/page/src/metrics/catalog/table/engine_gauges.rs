@@ -75,7 +75,7 @@ families! {
     RequestLatencyInfo(|engine, series| {
         series.all(LatencySource::ALL.map(|source| (source == engine.requests.source).then_some(1_u64)))
     }) = ENGINE.gauge("nv_trt_llm_request_latency_info")
-        .by("from", &["none", "request_stats", "perf_metrics", "server_metrics"])
+        .by("from", &LatencySource::NAMES)
         .help("1 for the source of the request latency histograms: perf_metrics is exact, server_metrics is exact to \
             the buckets of the server, request_stats is accurate to one iteration.").when(&[When::Rows, When::Entries]);
     BatchSizeLimit(|engine, series| {
@@ -191,7 +191,7 @@ families! {
         ENGINE.gauge("nv_trt_llm_last_iteration_timestamp_seconds").unit("seconds").stable()
         .help("End of the last iteration as a Unix timestamp in seconds.").feeds("timestamp");
     EngineState(|engine, series| series.one_of(engine.engine.state as usize)) = ENGINE.gauge("nv_trt_llm_engine_state")
-        .stable().by("state", &["starting", "busy", "idle", "stalled", "unreachable"])
+        .stable().by("state", &EngineState::NAMES)
         .help("1 for the current state of the engine.").when(&[When::Any]);
     EngineConfigInfo(|engine, series| {
         let settings = engine.engine.settings();

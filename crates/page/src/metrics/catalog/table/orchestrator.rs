@@ -2,12 +2,10 @@
 //! has some, then context (prefill), then generation (decode).
 
 use trtllm_fold::orchestrator::SideTotals;
-use trtllm_records::orchestrator::WorkerCounts;
+use trtllm_records::orchestrator::{Side, WorkerCounts};
 
 use super::{Area, ENGINE, EngineReadings, EngineWriter, When, families};
 
-/// In the order of `Side::ALL`.
-const SIDES: &[&str] = &["context", "generation", "encoder"];
 /// The sides whose number of workers an orchestrator reports.
 const WORKERS: &[&str] = &["context", "generation"];
 
@@ -41,29 +39,29 @@ families! {
         .help("Time from the arrival of a request at the orchestrator to the start of its routing in seconds, without \
             any wait in a worker.");
     DisaggWorkerRequests(|engine, series| series.all(sides(engine, |side| side.sent)?)) =
-        ORCHESTRATOR.counter("nv_trt_llm_disagg_worker_requests_total").by("side", SIDES)
+        ORCHESTRATOR.counter("nv_trt_llm_disagg_worker_requests_total").by("side", &Side::NAMES)
         .help("Requests that the orchestrator has sent to the workers of a side, each counted once with its retries.");
     DisaggWorkerRetries(|engine, series| series.all(sides(engine, |side| side.retried)?)) =
-        ORCHESTRATOR.counter("nv_trt_llm_disagg_worker_retries_total").by("side", SIDES)
+        ORCHESTRATOR.counter("nv_trt_llm_disagg_worker_retries_total").by("side", &Side::NAMES)
         .help("Further attempts of requests to the workers of a side after a failed connection or an error status.");
     DisaggWorkerErrors(|engine, series| series.all(sides(engine, |side| side.failed)?)) =
-        ORCHESTRATOR.counter("nv_trt_llm_disagg_worker_errors_total").by("side", SIDES)
+        ORCHESTRATOR.counter("nv_trt_llm_disagg_worker_errors_total").by("side", &Side::NAMES)
         .help("Requests to the workers of a side that have failed, without streams that a worker refused and with \
             repeated attempts of streams that broke.");
     DisaggWorkerEnded(|engine, series| series.all(sides(engine, |side| side.ended)?)) =
-        ORCHESTRATOR.counter("nv_trt_llm_disagg_worker_requests_ended_total").by("side", SIDES)
+        ORCHESTRATOR.counter("nv_trt_llm_disagg_worker_requests_ended_total").by("side", &Side::NAMES)
         .help("Requests to the workers of a side that have ended, with failed ones but without streams that a worker \
             refused.");
     DisaggWorkerFirstBytes(|engine, series| series.all(sides(engine, |side| &side.first_bytes)?)) =
-        ORCHESTRATOR.histogram("nv_trt_llm_disagg_worker_time_to_first_byte_seconds").unit("seconds").by("side", SIDES)
+        ORCHESTRATOR.histogram("nv_trt_llm_disagg_worker_time_to_first_byte_seconds").unit("seconds").by("side", &Side::NAMES)
         .help("Time from the last attempt of a streaming request to a worker to the first bytes of its answer in \
             seconds.");
     DisaggWorkerReadInterval(|engine, series| series.all(sides(engine, |side| &side.between_reads)?)) =
-        ORCHESTRATOR.histogram("nv_trt_llm_disagg_worker_read_interval_seconds").unit("seconds").by("side", SIDES)
+        ORCHESTRATOR.histogram("nv_trt_llm_disagg_worker_read_interval_seconds").unit("seconds").by("side", &Side::NAMES)
         .help("Time between two network reads of a streaming answer of a worker in seconds, which is longer than the \
             time per token if a read has several tokens.");
     DisaggWorkerRequestTime(|engine, series| series.all(sides(engine, |side| &side.complete)?)) =
-        ORCHESTRATOR.histogram("nv_trt_llm_disagg_worker_request_time_seconds").unit("seconds").by("side", SIDES)
+        ORCHESTRATOR.histogram("nv_trt_llm_disagg_worker_request_time_seconds").unit("seconds").by("side", &Side::NAMES)
         .help("Time from the last attempt of a request to a worker to the end of its answer in seconds, of requests \
             that succeeded.");
     DisaggReady(|engine| engine.answering_orchestrator()?.ready) = ORCHESTRATOR.gauge("nv_trt_llm_disagg_ready")
