@@ -38,7 +38,7 @@ pub fn print_scenarios(format: CatalogFormat) {
             print(&format!("| name | backend | cause | description |\n| --- | --- | --- | --- |\n{rows}"));
         }
         CatalogFormat::Json => {
-            let object = |Scenario { name, backend, cause, description, cure, .. }: &Scenario| json!({"name": name, "backend": backend, "cause": cause, "description": description, "cure": cure.map(|cure| cure.says)});
+            let object = |Scenario { name, backend, cause, description, cure, .. }: &Scenario| json!({"name": name, "backend": backend, "cause": cause, "description": description, "cure": cure});
             print_json(&format!("{}\n", scenarios.iter().map(object).collect::<Value>()));
         }
     }

@@ -16,7 +16,7 @@ use crate::random::{Random, mix};
 use crate::record::{End, Entry, Record, Row};
 use crate::request::Request;
 use crate::scheduler::{Batch, Rank};
-use crate::truth::{Felt, Truth};
+use crate::truth::Truth;
 use crate::writer::Writer;
 
 /// What happened in a step.
@@ -185,13 +185,11 @@ impl Engine {
         (0..stages).map(|stage| if stage == 0 { 1.0 } else { other.max(0.0) }).collect()
     }
 
-    /// What users experienced between two times.
-    #[must_use]
-    pub fn felt(&self, from: f64, until: f64) -> Felt {
+    /// When the requests arrived that have no first token yet.
+    pub fn arrivals_without_token(&self) -> impl Iterator<Item = f64> {
         let active = self.ranks.iter().flat_map(|rank| &rank.active);
         let open = active.chain(&self.queue).chain(&self.waiting).chain(self.entering.values());
-        let waiting: Vec<f64> = open.filter(|r| r.first_seen_at.is_none()).map(|r| r.arrival.at).collect();
-        self.truth.felt(from, until, &waiting)
+        open.filter(|request| request.first_seen_at.is_none()).map(|request| request.arrival.at)
     }
 
     /// Runs until `until` and passes each step to `each`.

@@ -1,6 +1,6 @@
 //! Situations caused by faults.
 
-use super::{ALL, CPP, MORE_CACHE, MORE_SLOTS, Measure, PY, Remedy, Situation, no_fault, rate};
+use super::{ALL, CPP, PY, Situation, rate};
 use crate::config::{Fault, Slow};
 use crate::load::Length;
 
@@ -11,9 +11,7 @@ pub(super) const TABLE: &[Situation] = &[
         says: "One iteration in three seconds takes 0.8 s longer.",
         on: ALL,
         change: |c| c.faults = vec![Fault::Spike { every: 3.0, seconds: 0.8 }],
-        felt: Measure::Gap,
-        cure: Remedy { says: "stop what interrupts the process", apply: no_fault },
-        other: MORE_SLOTS,
+        cure: "stop what interrupts the process",
     },
     Situation {
         name: "spikes-rare",
@@ -21,9 +19,7 @@ pub(super) const TABLE: &[Situation] = &[
         says: "One iteration in ten seconds takes 2.5 s longer.",
         on: PY,
         change: |c| c.faults = vec![Fault::Spike { every: 10.0, seconds: 2.5 }],
-        felt: Measure::TimeToFirstToken,
-        cure: Remedy { says: "stop what interrupts the process", apply: no_fault },
-        other: MORE_SLOTS,
+        cure: "stop what interrupts the process",
     },
     Situation {
         name: "tuner",
@@ -34,9 +30,7 @@ pub(super) const TABLE: &[Situation] = &[
             c.faults = vec![Fault::Tuner { low: 4, period: 20.0 }];
             rate(c, 12.0);
         },
-        felt: Measure::TimeToFirstToken,
-        cure: Remedy { says: "turn the batch size tuner off", apply: no_fault },
-        other: MORE_CACHE,
+        cure: "turn the batch size tuner off",
     },
     Situation {
         name: "clocks-power",
@@ -44,9 +38,7 @@ pub(super) const TABLE: &[Situation] = &[
         says: "The power limit lowers the clock to 40 %.",
         on: ALL,
         change: |c| c.faults = vec![Fault::Slow { at: 0.0, factor: 2.5, why: Slow::PowerCap }],
-        felt: Measure::TimePerToken,
-        cure: Remedy { says: "raise the power limit", apply: no_fault },
-        other: MORE_SLOTS,
+        cure: "raise the power limit",
     },
     Situation {
         name: "clocks-thermal",
@@ -54,9 +46,7 @@ pub(super) const TABLE: &[Situation] = &[
         says: "The GPU is too hot: the clock falls to a third.",
         on: ALL,
         change: |c| c.faults = vec![Fault::Slow { at: 0.0, factor: 3.0, why: Slow::Thermal }],
-        felt: Measure::TimePerToken,
-        cure: Remedy { says: "repair the cooling", apply: no_fault },
-        other: MORE_CACHE,
+        cure: "repair the cooling",
     },
     Situation {
         name: "gpu-slow",
@@ -64,9 +54,7 @@ pub(super) const TABLE: &[Situation] = &[
         says: "The GPU does the same work in 2.5 times the time, and names no reason.",
         on: ALL,
         change: |c| c.faults = vec![Fault::Slow { at: 20.0, factor: 2.5, why: Slow::Silent }],
-        felt: Measure::TimePerToken,
-        cure: Remedy { says: "replace the GPU", apply: no_fault },
-        other: MORE_CACHE,
+        cure: "replace the GPU",
     },
     Situation {
         name: "slowdown",
@@ -74,9 +62,7 @@ pub(super) const TABLE: &[Situation] = &[
         says: "After a deploy, equal work takes 1.8 times the time.",
         on: ALL,
         change: |c| c.faults = vec![Fault::Slow { at: 20.0, factor: 1.8, why: Slow::Regression }],
-        felt: Measure::TimePerToken,
-        cure: Remedy { says: "roll the deploy back", apply: no_fault },
-        other: MORE_CACHE,
+        cure: "roll the deploy back",
     },
     Situation {
         name: "memory",
@@ -84,9 +70,7 @@ pub(super) const TABLE: &[Situation] = &[
         says: "Host memory grows until allocations fail.",
         on: ALL,
         change: |c| c.faults = vec![Fault::MemoryGrowth { bytes_per_second: 5e7, limit: 3e9 }],
-        felt: Measure::Errors,
-        cure: Remedy { says: "fix the leak", apply: no_fault },
-        other: MORE_SLOTS,
+        cure: "fix the leak",
     },
     Situation {
         name: "errors",
@@ -94,9 +78,7 @@ pub(super) const TABLE: &[Situation] = &[
         says: "One request in five fails.",
         on: ALL,
         change: |c| c.faults = vec![Fault::Errors { share: 0.2 }],
-        felt: Measure::Errors,
-        cure: Remedy { says: "fix what the log says", apply: no_fault },
-        other: MORE_SLOTS,
+        cure: "fix what the log says",
     },
     Situation {
         name: "errors-timeouts",
@@ -104,9 +86,7 @@ pub(super) const TABLE: &[Situation] = &[
         says: "A server time-out of 1 s ends most answers.",
         on: ALL,
         change: |c| c.load.timeout = Some(1.0),
-        felt: Measure::Errors,
-        cure: Remedy { says: "raise the time-out", apply: |c| c.load.timeout = Some(60.0) },
-        other: MORE_CACHE,
+        cure: "raise the time-out",
     },
     Situation {
         name: "errors-too-long",
@@ -118,9 +98,7 @@ pub(super) const TABLE: &[Situation] = &[
             c.limits.max_num_tokens = 2048;
             c.load.prompt = Length::Mixed { short: 300, long: 3000, share: 0.1 };
         },
-        felt: Measure::Errors,
-        cure: Remedy { says: "turn chunked context on", apply: |c| c.limits.chunked_context = true },
-        other: MORE_SLOTS,
+        cure: "turn chunked context on",
     },
     Situation {
         name: "statistics-lost",
@@ -128,9 +106,7 @@ pub(super) const TABLE: &[Situation] = &[
         says: "Two records in five are lost.",
         on: ALL,
         change: |c| c.faults = vec![Fault::LoseRecords { share: 0.4 }],
-        felt: Measure::Records,
-        cure: Remedy { says: "read the records in time", apply: no_fault },
-        other: MORE_SLOTS,
+        cure: "read the records in time",
     },
     Situation {
         name: "statistics-second-reader",
@@ -138,9 +114,7 @@ pub(super) const TABLE: &[Situation] = &[
         says: "Somebody else drains half of the polls.",
         on: ALL,
         change: |c| c.faults = vec![Fault::SecondReader { share: 0.5 }],
-        felt: Measure::Records,
-        cure: Remedy { says: "stop the second reader", apply: no_fault },
-        other: MORE_CACHE,
+        cure: "stop the second reader",
     },
     Situation {
         name: "statistics-off",
@@ -148,9 +122,7 @@ pub(super) const TABLE: &[Situation] = &[
         says: "The engine writes no records.",
         on: PY,
         change: |c| c.statistics.enabled = false,
-        felt: Measure::Records,
-        cure: Remedy { says: "set enable_iter_perf_stats", apply: |c| c.statistics.enabled = true },
-        other: MORE_SLOTS,
+        cure: "set enable_iter_perf_stats",
     },
     Situation {
         name: "wedge",
@@ -158,9 +130,7 @@ pub(super) const TABLE: &[Situation] = &[
         says: "Requests are active, and none is scheduled.",
         on: ALL,
         change: |c| c.faults = vec![Fault::Wedge { at: 60.0 }],
-        felt: Measure::TimeToFirstToken,
-        cure: Remedy { says: "restart the engine", apply: no_fault },
-        other: MORE_SLOTS,
+        cure: "restart the engine",
     },
     Situation {
         name: "hang",
@@ -168,9 +138,7 @@ pub(super) const TABLE: &[Situation] = &[
         says: "The engine hangs in an iteration.",
         on: ALL,
         change: |c| c.faults = vec![Fault::Hang { at: 60.0, seconds: 3600.0 }],
-        felt: Measure::TimeToFirstToken,
-        cure: Remedy { says: "restart the engine", apply: no_fault },
-        other: MORE_CACHE,
+        cure: "restart the engine",
     },
     Situation {
         name: "restarts",
@@ -178,9 +146,7 @@ pub(super) const TABLE: &[Situation] = &[
         says: "The engine ends and loads for 80 s.",
         on: ALL,
         change: |c| c.faults = vec![Fault::Restart { at: 60.0, seconds: 80.0 }],
-        felt: Measure::Errors,
-        cure: Remedy { says: "fix what ends the engine", apply: no_fault },
-        other: MORE_SLOTS,
+        cure: "fix what ends the engine",
     },
     Situation {
         name: "loading",
@@ -188,8 +154,6 @@ pub(super) const TABLE: &[Situation] = &[
         says: "The model loads for ten minutes.",
         on: PY,
         change: |c| c.startup = vec![("weight_loading_seconds", 500.0), ("total_warmup_seconds", 100.0)],
-        felt: Measure::Errors,
-        cure: Remedy { says: "load from a local disk", apply: |c| c.startup = vec![("weight_loading_seconds", 15.0)] },
-        other: MORE_SLOTS,
+        cure: "load from a local disk",
     },
 ];

@@ -1,6 +1,6 @@
 //! Situations caused by the limits and by the KV cache.
 
-use super::{ALL, CPP, MORE_CACHE, MORE_SLOTS, MORE_TOKENS, Measure, OLD_CPP, PY, RESERVING, Remedy, Situation, rate};
+use super::{ALL, CPP, OLD_CPP, PY, RESERVING, Situation, rate};
 use crate::config::Policy;
 use crate::load::{Arrivals, Length, Prefixes};
 
@@ -14,9 +14,7 @@ pub(super) const TABLE: &[Situation] = &[
             c.limits.max_batch_size = 8;
             rate(c, 12.0);
         },
-        felt: Measure::TimeToFirstToken,
-        cure: Remedy { says: "raise max_batch_size to 64", apply: |c| c.limits.max_batch_size = 64 },
-        other: MORE_CACHE,
+        cure: "raise max_batch_size to 64",
     },
     Situation {
         name: "batch-limit-closed-loop",
@@ -28,9 +26,7 @@ pub(super) const TABLE: &[Situation] = &[
             c.load.arrivals = Arrivals::Closed { concurrency: 64 };
             c.load.think = 0.0;
         },
-        felt: Measure::TimeToFirstToken,
-        cure: Remedy { says: "raise max_batch_size to 64", apply: |c| c.limits.max_batch_size = 64 },
-        other: MORE_CACHE,
+        cure: "raise max_batch_size to 64",
     },
     Situation {
         name: "batch-limit-bursts",
@@ -41,9 +37,7 @@ pub(super) const TABLE: &[Situation] = &[
             c.limits.max_batch_size = 8;
             c.load.arrivals = Arrivals::Bursty { rate: 6.0, burst: 40 };
         },
-        felt: Measure::TimeToFirstToken,
-        cure: Remedy { says: "raise max_batch_size to 64", apply: |c| c.limits.max_batch_size = 64 },
-        other: MORE_CACHE,
+        cure: "raise max_batch_size to 64",
     },
     Situation {
         name: "token-limit",
@@ -54,9 +48,7 @@ pub(super) const TABLE: &[Situation] = &[
             c.limits.max_num_tokens = 64;
             rate(c, 10.0);
         },
-        felt: Measure::TimeToFirstToken,
-        cure: Remedy { says: "raise max_num_tokens to 8192", apply: |c| c.limits.max_num_tokens = 8192 },
-        other: MORE_SLOTS,
+        cure: "raise max_num_tokens to 8192",
     },
     Situation {
         name: "token-limit-long-prompts",
@@ -68,9 +60,7 @@ pub(super) const TABLE: &[Situation] = &[
             c.load.prompt = Length::Fixed(2000);
             rate(c, 3.0);
         },
-        felt: Measure::TimeToFirstToken,
-        cure: Remedy { says: "raise max_num_tokens to 2048", apply: |c| c.limits.max_num_tokens = 2048 },
-        other: MORE_CACHE,
+        cure: "raise max_num_tokens to 2048",
     },
     Situation {
         name: "static-batching",
@@ -82,9 +72,7 @@ pub(super) const TABLE: &[Situation] = &[
             c.load.output = Length::Mixed { short: 20, long: 600, share: 0.1 };
             c.limits.max_batch_size = 32;
         },
-        felt: Measure::TimeToFirstToken,
-        cure: Remedy { says: "use in-flight batching", apply: |c| c.limits.policy = Policy::GuaranteedNoEvict },
-        other: MORE_CACHE,
+        cure: "use in-flight batching",
     },
     Situation {
         name: "static-batching-offline",
@@ -97,9 +85,7 @@ pub(super) const TABLE: &[Situation] = &[
             c.load.arrivals = Arrivals::Offline { requests: 4000 };
             c.load.output = Length::Mixed { short: 20, long: 400, share: 0.2 };
         },
-        felt: Measure::Throughput,
-        cure: Remedy { says: "use in-flight batching", apply: |c| c.limits.policy = Policy::GuaranteedNoEvict },
-        other: MORE_CACHE,
+        cure: "use in-flight batching",
     },
     Situation {
         name: "kv-capacity",
@@ -110,9 +96,7 @@ pub(super) const TABLE: &[Situation] = &[
             c.cache.blocks = 110;
             c.cache.reuse = false;
         },
-        felt: Measure::TimeToFirstToken,
-        cure: Remedy { says: "give the KV cache more memory", apply: |c| c.cache.blocks = 2000 },
-        other: MORE_SLOTS,
+        cure: "give the KV cache more memory",
     },
     Situation {
         name: "kv-capacity-prompts",
@@ -128,9 +112,7 @@ pub(super) const TABLE: &[Situation] = &[
             c.load.arrivals = Arrivals::Closed { concurrency: 120 };
             c.load.think = 0.0;
         },
-        felt: Measure::TimeToFirstToken,
-        cure: Remedy { says: "give the KV cache more memory", apply: |c| c.cache.blocks = 2000 },
-        other: MORE_SLOTS,
+        cure: "give the KV cache more memory",
     },
     Situation {
         name: "kv-pauses",
@@ -144,9 +126,7 @@ pub(super) const TABLE: &[Situation] = &[
             c.load.output = Length::Fixed(300);
             rate(c, 5.0);
         },
-        felt: Measure::Gap,
-        cure: Remedy { says: "give the KV cache more memory", apply: |c| c.cache.blocks = 2000 },
-        other: MORE_SLOTS,
+        cure: "give the KV cache more memory",
     },
     Situation {
         name: "kv-reservation",
@@ -157,9 +137,7 @@ pub(super) const TABLE: &[Situation] = &[
             c.load.max_new_tokens = Some(4000);
             c.cache.blocks = 700;
         },
-        felt: Measure::TimeToFirstToken,
-        cure: Remedy { says: "use MAX_UTILIZATION", apply: |c| c.limits.policy = Policy::MaxUtilization },
-        other: MORE_SLOTS,
+        cure: "use MAX_UTILIZATION",
     },
     Situation {
         name: "kv-reservation-by-clients",
@@ -170,9 +148,7 @@ pub(super) const TABLE: &[Situation] = &[
             c.load.max_new_tokens = Some(8000);
             c.cache.blocks = 1500;
         },
-        felt: Measure::TimeToFirstToken,
-        cure: Remedy { says: "let clients ask for what they need", apply: |c| c.load.max_new_tokens = Some(500) },
-        other: MORE_TOKENS,
+        cure: "let clients ask for what they need",
     },
     Situation {
         name: "kv-thrash",
@@ -184,9 +160,7 @@ pub(super) const TABLE: &[Situation] = &[
             c.cache.blocks = 900;
             c.load.output = Length::Fixed(30);
         },
-        felt: Measure::TimeToFirstToken,
-        cure: Remedy { says: "give the KV cache more memory", apply: |c| c.cache.blocks = 4000 },
-        other: MORE_SLOTS,
+        cure: "give the KV cache more memory",
     },
     Situation {
         name: "kv-thrash-conversations",
@@ -201,9 +175,7 @@ pub(super) const TABLE: &[Situation] = &[
             c.cache.blocks = 1500;
             rate(c, 1.0);
         },
-        felt: Measure::TimeToFirstToken,
-        cure: Remedy { says: "keep evicted blocks on the host", apply: |c| c.cache.host_blocks = 8000 },
-        other: MORE_SLOTS,
+        cure: "keep evicted blocks on the host",
     },
     Situation {
         name: "kv-thrash-host",
@@ -216,8 +188,6 @@ pub(super) const TABLE: &[Situation] = &[
             c.cache.host_blocks = 300;
             c.load.output = Length::Fixed(30);
         },
-        felt: Measure::TimeToFirstToken,
-        cure: Remedy { says: "give the host tier more memory", apply: |c| c.cache.host_blocks = 6000 },
-        other: MORE_SLOTS,
+        cure: "give the host tier more memory",
     },
 ];

@@ -1,6 +1,6 @@
 //! Situations caused by the work, the host, the ranks, transfers, the frontend, adapters or the load.
 
-use super::{ALL, MORE_CACHE, MORE_SLOTS, MORE_TOKENS, Measure, PY, Remedy, Situation, V2, rate};
+use super::{ALL, PY, Situation, V2, rate};
 use crate::config::{Adapters, Role, Speculation};
 use crate::load::{Arrivals, Length, Prefixes};
 
@@ -15,9 +15,7 @@ pub(super) const TABLE: &[Situation] = &[
             c.load.output = Length::Fixed(20);
             rate(c, 8.5);
         },
-        felt: Measure::TimeToFirstToken,
-        cure: Remedy { says: "halve the requests of this engine with a second one", apply: |c| rate(c, 4.25) },
-        other: MORE_CACHE,
+        cure: "halve the requests of this engine with a second one",
     },
     Situation {
         name: "context-work-without-reuse",
@@ -29,9 +27,7 @@ pub(super) const TABLE: &[Situation] = &[
             c.cache.reuse = false;
             c.load.output = Length::Fixed(30);
         },
-        felt: Measure::TimeToFirstToken,
-        cure: Remedy { says: "turn block reuse on", apply: |c| c.cache.reuse = true },
-        other: MORE_SLOTS,
+        cure: "turn block reuse on",
     },
     Situation {
         name: "context-blocking",
@@ -42,12 +38,7 @@ pub(super) const TABLE: &[Situation] = &[
             c.limits.max_num_tokens = 16384;
             c.load.prompt = Length::Mixed { short: 200, long: 8000, share: 0.06 };
         },
-        felt: Measure::Gap,
-        cure: Remedy {
-            says: "lower max_num_tokens to 512 with chunked context",
-            apply: |c| c.limits.max_num_tokens = 512,
-        },
-        other: MORE_CACHE,
+        cure: "lower max_num_tokens to 512 with chunked context",
     },
     Situation {
         name: "context-blocking-unchunked",
@@ -58,15 +49,7 @@ pub(super) const TABLE: &[Situation] = &[
             c.limits.chunked_context = false;
             c.load.prompt = Length::Mixed { short: 200, long: 6000, share: 0.08 };
         },
-        felt: Measure::Gap,
-        cure: Remedy {
-            says: "turn chunked context on with 1024 tokens",
-            apply: |c| {
-                c.limits.chunked_context = true;
-                c.limits.max_num_tokens = 1024;
-            },
-        },
-        other: MORE_SLOTS,
+        cure: "turn chunked context on with 1024 tokens",
     },
     Situation {
         name: "generation-work",
@@ -79,9 +62,7 @@ pub(super) const TABLE: &[Situation] = &[
             c.limits.max_batch_size = 128;
             rate(c, 4.0);
         },
-        felt: Measure::TimePerToken,
-        cure: Remedy { says: "halve the requests of this engine with a second one", apply: |c| rate(c, 2.0) },
-        other: MORE_TOKENS,
+        cure: "halve the requests of this engine with a second one",
     },
     Situation {
         name: "generation-work-long-context",
@@ -96,9 +77,7 @@ pub(super) const TABLE: &[Situation] = &[
             c.cache.blocks = 12000;
             rate(c, 2.5);
         },
-        felt: Measure::TimePerToken,
-        cure: Remedy { says: "halve the requests of this engine with a second one", apply: |c| rate(c, 1.25) },
-        other: MORE_TOKENS,
+        cure: "halve the requests of this engine with a second one",
     },
     Situation {
         name: "speculation",
@@ -106,9 +85,7 @@ pub(super) const TABLE: &[Situation] = &[
         says: "One draft token in five is accepted; drafts cost more than they save.",
         on: PY,
         change: |c| c.speculation = Some(Speculation { draft_len: 6, acceptance: 0.2, seconds_per_position: 0.002 }),
-        felt: Measure::TimePerToken,
-        cure: Remedy { says: "turn speculation off", apply: |c| c.speculation = None },
-        other: MORE_CACHE,
+        cure: "turn speculation off",
     },
     Situation {
         name: "speculation-big-batch",
@@ -120,9 +97,7 @@ pub(super) const TABLE: &[Situation] = &[
             c.costs.per_generation_token = 200e-6;
             rate(c, 12.0);
         },
-        felt: Measure::TimePerToken,
-        cure: Remedy { says: "turn speculation off", apply: |c| c.speculation = None },
-        other: MORE_CACHE,
+        cure: "turn speculation off",
     },
     Situation {
         name: "host",
@@ -130,9 +105,7 @@ pub(super) const TABLE: &[Situation] = &[
         says: "The host needs 30 ms for each iteration.",
         on: ALL,
         change: |c| c.costs.host = 0.03,
-        felt: Measure::TimePerToken,
-        cure: Remedy { says: "give the process more CPU", apply: |c| c.costs.host = 0.002 },
-        other: MORE_CACHE,
+        cure: "give the process more CPU",
     },
     Situation {
         name: "host-no-overlap",
@@ -143,9 +116,7 @@ pub(super) const TABLE: &[Situation] = &[
             c.costs.host = 0.012;
             c.costs.overlap = false;
         },
-        felt: Measure::TimePerToken,
-        cure: Remedy { says: "turn the overlap scheduler on", apply: |c| c.costs.overlap = true },
-        other: MORE_CACHE,
+        cure: "turn the overlap scheduler on",
     },
     Situation {
         name: "host-per-request",
@@ -153,9 +124,7 @@ pub(super) const TABLE: &[Situation] = &[
         says: "Each request in the batch costs the host 2 ms.",
         on: ALL,
         change: |c| c.costs.host_per_request = 0.002,
-        felt: Measure::TimePerToken,
-        cure: Remedy { says: "turn off what costs time for each request", apply: |c| c.costs.host_per_request = 10e-6 },
-        other: MORE_CACHE,
+        cure: "turn off what costs time for each request",
     },
     Situation {
         name: "ranks",
@@ -168,9 +137,7 @@ pub(super) const TABLE: &[Situation] = &[
             c.limits.max_batch_size = 16;
             rate(c, 22.0);
         },
-        felt: Measure::TimeToFirstToken,
-        cure: Remedy { says: "route by load", apply: |c| c.ranks.imbalance = 0.0 },
-        other: MORE_CACHE,
+        cure: "route by load",
     },
     Situation {
         name: "ranks-pipeline",
@@ -181,9 +148,7 @@ pub(super) const TABLE: &[Situation] = &[
             c.ranks.pipeline = 4;
             c.ranks.imbalance = 1.5;
         },
-        felt: Measure::TimePerToken,
-        cure: Remedy { says: "divide the layers evenly", apply: |c| c.ranks.imbalance = 0.0 },
-        other: MORE_CACHE,
+        cure: "divide the layers evenly",
     },
     Situation {
         name: "transfer",
@@ -194,9 +159,7 @@ pub(super) const TABLE: &[Situation] = &[
             c.role = Role::GenerationOnly;
             c.transfer.bytes_per_second = 4e8;
         },
-        felt: Measure::TimeToFirstToken,
-        cure: Remedy { says: "use the fast network", apply: |c| c.transfer.bytes_per_second = 20e9 },
-        other: MORE_SLOTS,
+        cure: "use the fast network",
     },
     Situation {
         name: "transfer-latency",
@@ -207,9 +170,7 @@ pub(super) const TABLE: &[Situation] = &[
             c.role = Role::GenerationOnly;
             c.transfer.seconds = 0.12;
         },
-        felt: Measure::TimeToFirstToken,
-        cure: Remedy { says: "keep connections open", apply: |c| c.transfer.seconds = 0.001 },
-        other: MORE_SLOTS,
+        cure: "keep connections open",
     },
     Situation {
         name: "frontend",
@@ -217,9 +178,7 @@ pub(super) const TABLE: &[Situation] = &[
         says: "Four tokenising workers are nearly always busy.",
         on: ALL,
         change: |c| c.frontend.seconds_per_request = 0.48,
-        felt: Measure::TimeToFirstToken,
-        cure: Remedy { says: "run more frontends", apply: |c| c.frontend.workers = 16 },
-        other: MORE_SLOTS,
+        cure: "run more frontends",
     },
     Situation {
         name: "frontend-streaming",
@@ -227,9 +186,7 @@ pub(super) const TABLE: &[Situation] = &[
         says: "Sending tokens keeps the frontend busy.",
         on: PY,
         change: |c| c.frontend.seconds_per_output_token = 0.0042,
-        felt: Measure::TimeToFirstToken,
-        cure: Remedy { says: "run more frontends", apply: |c| c.frontend.workers = 16 },
-        other: MORE_SLOTS,
+        cure: "run more frontends",
     },
     Situation {
         name: "adapters",
@@ -237,12 +194,7 @@ pub(super) const TABLE: &[Situation] = &[
         says: "40 adapters take turns in 4 slots.",
         on: ALL,
         change: |c| c.adapters = Some(Adapters { count: 40, slots: 4, load_seconds: 0.1 }),
-        felt: Measure::TimeToFirstToken,
-        cure: Remedy {
-            says: "give adapters more memory",
-            apply: |c| c.adapters = Some(Adapters { count: 40, slots: 40, load_seconds: 0.1 }),
-        },
-        other: MORE_CACHE,
+        cure: "give adapters more memory",
     },
     Situation {
         name: "load",
@@ -250,9 +202,7 @@ pub(super) const TABLE: &[Situation] = &[
         says: "Four times the requests that fit arrive.",
         on: ALL,
         change: |c| rate(c, 90.0),
-        felt: Measure::TimeToFirstToken,
-        cure: Remedy { says: "run four engines more", apply: |c| rate(c, 18.0) },
-        other: MORE_CACHE,
+        cure: "run four engines more",
     },
     Situation {
         name: "load-ramp",
@@ -260,11 +210,6 @@ pub(super) const TABLE: &[Situation] = &[
         says: "The load grows until it does not fit.",
         on: PY,
         change: |c| c.load.arrivals = Arrivals::Ramp { from: 5.0, to: 90.0, seconds: 100.0 },
-        felt: Measure::TimeToFirstToken,
-        cure: Remedy {
-            says: "add engines as the load grows",
-            apply: |c| c.load.arrivals = Arrivals::Ramp { from: 5.0, to: 15.0, seconds: 100.0 },
-        },
-        other: MORE_TOKENS,
+        cure: "add engines as the load grows",
     },
 ];

@@ -13,4 +13,5 @@ mod pair;
 mod passes;
 mod scenarios;
 mod seats;
+mod users;
 mod waiting;

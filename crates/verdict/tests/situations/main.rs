@@ -7,6 +7,8 @@ mod incidents;
 mod play;
 mod records_alone;
 mod remedies;
+#[path = "../../../sim/tests/truth/users.rs"]
+mod users;
 
 use std::sync::Mutex;
 use std::time::Duration;

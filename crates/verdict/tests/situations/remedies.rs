@@ -1,10 +1,12 @@
 //! Changes the simulated engine like an operator who follows a verdict. The changes depend only on the settings and words of
 //! the remedy, not on the scenario's cause or cure.
 
+use trtllm_sim::Config;
 use trtllm_sim::config::{Fault, Policy};
-use trtllm_sim::scenario::{Measure, Scenario};
-use trtllm_sim::{Config, Engine};
+use trtllm_sim::scenario::Scenario;
 use trtllm_verdict::verdict::Verdict;
+
+use crate::users::Measure;
 
 /// A remedy helps if the cost falls by a tenth.
 const HELPS: f64 = 0.9;
@@ -16,20 +18,11 @@ pub(crate) fn helps(scenario: &Scenario, verdict: &Verdict) -> Option<bool> {
         change(setting, &verdict.remedy, &mut changed);
     }
     (!verdict.settings.is_empty()).then(|| {
-        let [before, after] = [&scenario.config, &changed].map(|config| cost(scenario.felt, config));
+        // Seeds that were not used for the verdict.
+        let cost = |config: &Config| Measure::of(scenario).median_cost(config, [11, 12, 13]);
+        let [before, after] = [&scenario.config, &changed].map(cost);
         after <= HELPS * before
     })
-}
-
-/// The median cost of three runs, with seeds that were not used for the verdict.
-fn cost(measure: Measure, config: &Config) -> f64 {
-    let mut costs = [11, 12, 13].map(|seed| {
-        let mut engine = Engine::new(config.clone(), seed);
-        engine.run(140.0, |_| ());
-        measure.cost(&engine.felt(20.0, 140.0))
-    });
-    costs.sort_by(f64::total_cmp);
-    costs[1]
 }
 
 fn change(setting: &str, remedy: &str, config: &mut Config) {
