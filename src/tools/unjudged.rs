@@ -4,20 +4,8 @@
 use std::time::Duration;
 
 use trtllm_config::{EngineConfig, SourceSpec};
+use trtllm_fold::histogram::{Bound, FIRST_TOKEN_SECONDS, LONG_SECONDS, PER_TOKEN_SECONDS};
 use trtllm_sources::trtllm_serve::Extras;
-
-/// Bucket bounds in milliseconds that trtllm-serve uses unless its prometheus_metrics_config sets others (upstream:
-/// `tensorrt_llm/metrics/collector.py`).
-const FIRST_TOKEN_MS: &[u64] = &[
-    1, 5, 10, 20, 40, 60, 80, 100, 250, 500, 750, 1000, 2500, 5000, 7500, 10_000, 20_000, 40_000, 80_000, 160_000,
-    640_000, 2_560_000,
-];
-const PER_TOKEN_MS: &[u64] =
-    &[10, 25, 50, 75, 100, 150, 200, 300, 400, 500, 750, 1000, 2500, 5000, 7500, 10_000, 20_000, 40_000, 80_000];
-const END_TO_END_MS: &[u64] = &[
-    300, 500, 800, 1000, 1500, 2000, 2500, 5000, 10_000, 15_000, 20_000, 30_000, 40_000, 50_000, 60_000, 120_000,
-    240_000, 480_000, 960_000, 1_920_000, 7_680_000,
-];
 
 /// One line for each objective of the engine that is never judged, or only under a condition.
 pub(super) fn warnings(engine: &EngineConfig) -> Vec<String> {
@@ -66,12 +54,13 @@ fn of_server(extras: &Extras, name: &str, limit: Duration) -> Option<String> {
             "objective {name} can never be judged with prometheus_metrics=false, {ROWS}; remove that option"
         ));
     }
+    // Unless the server's prometheus_metrics_config sets others.
     let bounds = match name {
-        "ttft" => FIRST_TOKEN_MS,
-        "tpot" => PER_TOKEN_MS,
-        _ => END_TO_END_MS,
+        "ttft" => FIRST_TOKEN_SECONDS,
+        "tpot" => PER_TOKEN_SECONDS,
+        _ => LONG_SECONDS,
     };
-    let bound = |ms: &u64| Duration::from_millis(*ms);
+    let bound = |bound: &Bound| Duration::from_secs_f64(bound.value);
     if bounds.iter().map(bound).any(|bound| bound == limit) {
         return None;
     }

@@ -9,6 +9,7 @@ use std::str::FromStr;
 use tokio::net::{TcpListener, TcpSocket, TcpStream, UnixListener, UnixStream};
 use tokio_util::either::Either;
 
+use trtllm_service::host::is_incomplete_ipv4;
 use trtllm_service::unix_socket::{self, Activated, SocketFile};
 
 /// Limit of the connections that wait to be accepted. tokio uses the same number.
@@ -106,11 +107,6 @@ impl FromStr for Address {
 fn is_ipv6(host: &str) -> bool {
     let (address, zone) = host.split_once('%').map_or((host, None), |(address, zone)| (address, Some(zone)));
     address.parse::<Ipv6Addr>().is_ok() && zone.is_none_or(|zone| !zone.is_empty() && !zone.contains(['%', '[', ']']))
-}
-
-/// Such a host, for example `127.1`, would be looked up as a name, or be taken for another address.
-fn is_incomplete_ipv4(host: &str) -> bool {
-    host.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.') && host.parse::<Ipv4Addr>().is_err()
 }
 
 /// Why a server cannot listen.

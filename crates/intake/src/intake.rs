@@ -346,11 +346,7 @@ impl Intake {
         }
         engine.source.no_statistics = !engine.source.ready && matches!(error, Some(SourceError::NoStatistics { .. }));
         engine.source.loading = None;
-        engine.source.last_failure = error.map(|error| PollFailure {
-            kind: error.kind(),
-            text: beginning(&error.to_string()),
-            not_ready: error.is_not_ready(),
-        });
+        engine.source.last_failure = error.map(failure);
         engine.source.unanswered_since_us =
             error.is_some().then(|| engine.source.unanswered_since_us.unwrap_or(at.unix_us));
     }

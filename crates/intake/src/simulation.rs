@@ -19,9 +19,10 @@ use trtllm_page::{exposition, exposition::negotiate::Format};
 use trtllm_records::EngineName;
 use trtllm_service::shutdown;
 use trtllm_service::supervise::Heartbeats;
+use trtllm_sim::random::Random;
 use trtllm_sources::{Batch, Source, TestPoll};
 
-use world::{FEW, Random, World};
+use world::{FEW, World};
 
 const SCHEDULE: Schedule = Schedule {
     interval: Duration::from_millis(100),
@@ -135,7 +136,7 @@ async fn run(seed: u64, polls: u64, most: u64) {
     let driving = tokio::spawn(driver.run(std::future::ready(Ok(Source::Test(poll))), shutdown));
     let builder = PageBuilder::new(CompatSets::default());
     let mut reader = Reader { state: Arc::clone(&state), builder, before: None, reads: 0 };
-    let mut random = Random(seed ^ 0x5eed);
+    let mut random = Random::new(seed ^ 0x5eed);
     while world(|world| world.polls) < polls {
         tokio::time::sleep(Duration::from_micros(random.below(1_000_000))).await;
         assert!(!driving.is_finished(), "the driver has ended");

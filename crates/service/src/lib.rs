@@ -3,6 +3,7 @@
 #![deny(unsafe_code)]
 
 pub mod file_text;
+pub mod host;
 pub mod log;
 pub mod permits;
 pub mod printable;

@@ -12,6 +12,7 @@ use tokio_rustls::rustls::ClientConfig;
 
 use super::tls::client_config;
 use super::{OpenError, SourceError};
+use trtllm_service::host::is_incomplete_ipv4;
 use trtllm_service::small_file;
 
 /// How long a token is used before its file is read again. Kubernetes replaces tokens an hour before they expire.
@@ -65,11 +66,9 @@ pub fn check_no_zone(url: &str) -> Result<(), String> {
     }
 }
 
-/// Checks the host of a URL or a listen address. An incomplete IPv4 address would be looked up as a name, or would mean
-/// another address. Fails if the host looks like an IPv4 address and is not one.
+/// Fails if the host of a URL looks like an IPv4 address and is not one.
 pub fn check_host(host: &str) -> Result<(), String> {
-    let looks_like_ipv4 = host.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
-    match looks_like_ipv4 && host.parse::<std::net::Ipv4Addr>().is_err() {
+    match is_incomplete_ipv4(host) {
         true => Err(format!("{host:?} is not an IPv4 address; write four numbers from 0 to 255, as in 127.0.0.1")),
         false => Ok(()),
     }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use trtllm_sim::config::{CacheManager, Config, Era, Release};
 use trtllm_sim::load::{Arrivals, Length, Prefixes};
+use trtllm_sim::random::Random;
 use trtllm_sim::record::Record;
 use trtllm_sim::{Engine, write};
 use trtllm_sources::trtllm_json::parse_records;
@@ -14,24 +15,6 @@ use trtllm_sources::{Batch, Presence, SourceError, TestPoll};
 pub(super) const FEW: u64 = 8;
 /// The wall-clock time of the records. The exporter's own time is virtual.
 const EPOCH_US: i64 = 1_760_000_000_000_000;
-
-/// The random number generator SplitMix64.
-#[derive(Debug)]
-pub(super) struct Random(pub(super) u64);
-
-impl Random {
-    pub(super) fn below(&mut self, limit: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ (mixed >> 31)) % limit
-    }
-
-    fn one_in(&mut self, n: u64) -> bool {
-        self.below(n) == 0
-    }
-}
 
 /// The numbers that a correct exporter shows.
 #[derive(Debug, Clone, Copy, Default)]
@@ -115,7 +98,7 @@ fn config(random: &mut Random, most: u64) -> Config {
 
 impl World {
     pub(super) fn new(seed: u64, most: u64) -> Self {
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         let config = config(&mut random, most);
         Self {
             engine: Engine::new(config, seed),
@@ -139,6 +122,10 @@ impl World {
         }
     }
 
+    fn one_in(&mut self, n: u64) -> bool {
+        self.random.below(n) == 0
+    }
+
     /// From now on, nothing fails.
     pub(super) fn calm(&mut self) {
         (self.calm, self.outage) = (true, None);
@@ -158,8 +145,8 @@ impl World {
         self.polls += 1;
         self.work(now);
         let failed = |cause: &str| SourceError::Connect { target: "sim".to_owned(), cause: cause.to_owned() };
-        if self.outage.is_none() && !self.calm && self.random.one_in(200) {
-            let kind = if self.random.one_in(4) { Outage::Hangs } else { Outage::Refused };
+        if self.outage.is_none() && !self.calm && self.one_in(200) {
+            let kind = if self.one_in(4) { Outage::Hangs } else { Outage::Refused };
             // Refused for up to twenty seconds, or hanging for up to three deadlines.
             let polls = 1 + self.random.below(if kind == Outage::Refused { 200 } else { 3 });
             self.outage = Some((kind, polls));
@@ -173,16 +160,16 @@ impl World {
                 Outage::Hangs => (Duration::from_secs(60), Ok(Presence::Present)),
             };
         }
-        let delay = if self.random.one_in(50) { self.random.below(2_000) } else { self.random.below(20) };
+        let delay = if self.one_in(50) { self.random.below(2_000) } else { self.random.below(20) };
         // The answer counts from the moment when it is complete.
         let delay = Duration::from_millis(if self.calm { 0 } else { delay });
         self.folded = now + delay;
-        let truncated = !self.calm && self.random.one_in(100) && !self.ring.is_empty();
+        let truncated = !self.calm && self.one_in(100) && !self.ring.is_empty();
         self.answer(batch, truncated);
         if truncated {
             return (delay, Err(SourceError::Truncated { target: "sim".to_owned() }));
         }
-        if !self.calm && self.random.one_in(500) {
+        if !self.calm && self.one_in(500) {
             // A bug in a source: the poll panics, but what it has read counts. This call prints nothing, unlike
             // `panic!`.
             std::panic::resume_unwind(Box::new("simulated"));
@@ -195,7 +182,7 @@ impl World {
     fn work(&mut self, now: Duration) {
         // Restarts only after many iterations: otherwise the first iteration numbers of a new process could look like
         // late records of the old process, even after an outage of 200 polls.
-        if !self.calm && self.iter > 1_000 + 250 * self.most && self.random.one_in(100) {
+        if !self.calm && self.iter > 1_000 + 250 * self.most && self.one_in(100) {
             self.process += 1;
             (self.began, self.next, self.iter) = (now, Some(0.0), 0);
             self.engine = Engine::new(self.engine.config().clone(), self.random.below(u64::MAX));
@@ -219,7 +206,7 @@ impl World {
         self.iter = record.iter;
         // The first record that is read of a process is never overtaken, because that would look like a restart.
         let is_known = self.seen.is_some_and(|(process, _)| process == self.process);
-        if self.late.is_none() && !self.calm && self.random.one_in(200) && is_known && !self.is_flush(&record) {
+        if self.late.is_none() && !self.calm && self.one_in(200) && is_known && !self.is_flush(&record) {
             self.late = Some(record);
             return;
         }
@@ -245,10 +232,10 @@ impl World {
             }
             let mut written = write::record(record, release, EPOCH_US);
             // An iteration number that no engine reports, so the record is rejected.
-            let is_absurd = !self.calm && self.random.one_in(1_000);
+            let is_absurd = !self.calm && self.one_in(1_000);
             if is_absurd {
                 written["iter"] = (1_u64 << 41).into();
-            } else if !self.calm && self.random.one_in(500) {
+            } else if !self.calm && self.one_in(500) {
                 // Only this value is left out.
                 written["gpuMemUsage"] = (-7).into();
             }
@@ -299,8 +286,12 @@ impl World {
         }
         let late = self.process == process && self.seen.is_some() && !is_flush && iter <= through;
         if !late {
-            self.seen = Some((self.process, iter));
             let reused = record.cache.total.reused();
+            // The first count of an engine that was already running is only a baseline.
+            if self.seen.is_none() {
+                self.seen_reused = reused;
+            }
+            self.seen = Some((self.process, iter));
             self.truth.reused += reused.saturating_sub(self.seen_reused);
             self.seen_reused = self.seen_reused.max(reused);
             self.last_active = Some(record.active);

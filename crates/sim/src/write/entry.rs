@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use crate::completion::SAMPLING;
 use crate::record::{Entry, StepTime, StepTimes};
 
 /// The form of an entry.
@@ -15,13 +16,10 @@ pub enum Version {
     Host,
 }
 
-/// The steady clock at virtual time 0, in seconds. It is above 0, because upstream omits times that are not above 0.
-const STEADY: f64 = 1000.0;
-
-/// A virtual time as an entry has it.
+/// A virtual time as an entry has it. The steady clock is above 0 at virtual time 0, because upstream omits times that are not above 0.
 #[must_use]
 pub fn steady(at: f64) -> f64 {
-    STEADY + at
+    1000.0 + at
 }
 
 /// The same for the times of steps. Upstream adds an offset to all other times, but not to these.
@@ -29,8 +27,8 @@ const RAW_STEADY: f64 = 51_000.0;
 
 fn steps(of: &[StepTime]) -> Value {
     let step = |(index, step): (usize, &StepTime)| {
-        // Sampling follows the forward pass and takes 5 % of the batch.
-        let sampled = step.end - (step.end - step.start) * 0.05;
+        // Sampling follows the forward pass.
+        let sampled = step.end - (step.end - step.start) * SAMPLING;
         json!({
             "iter": index + 1,
             "forward_start_time": RAW_STEADY + step.start,
@@ -64,22 +62,22 @@ fn step_times(times: &StepTimes) -> Value {
 #[must_use]
 pub fn entry(entry: &Entry, version: Version) -> Value {
     let mut timing = json!({
-        "server_arrival_time": STEADY + entry.server_arrival,
-        "arrival_time": STEADY + entry.arrival,
-        "first_scheduled_time": STEADY + entry.first_scheduled,
-        "first_token_time": STEADY + entry.first_token,
-        "last_token_time": STEADY + entry.last_token,
+        "server_arrival_time": steady(entry.server_arrival),
+        "arrival_time": steady(entry.arrival),
+        "first_scheduled_time": steady(entry.first_scheduled),
+        "first_token_time": steady(entry.first_token),
+        "last_token_time": steady(entry.last_token),
     });
     if let Some(time) = entry.server_first_token {
-        timing["server_first_token_time"] = json!(STEADY + time);
+        timing["server_first_token_time"] = json!(steady(time));
     }
     if let Some((start, end, bytes)) = entry.transfer {
         if bytes > 0 {
             timing["kv_cache_size"] = json!(bytes);
         }
         if bytes > 0 || version != Version::V1 {
-            timing["kv_cache_transfer_start"] = json!(STEADY + start);
-            timing["kv_cache_transfer_end"] = json!(STEADY + end);
+            timing["kv_cache_transfer_start"] = json!(steady(start));
+            timing["kv_cache_transfer_end"] = json!(steady(end));
         }
     }
     let mut metrics = json!({

@@ -5,15 +5,15 @@ use serde_json::{Map, Value, json};
 use crate::config::{CacheManager, Era, Release};
 use crate::record::{CacheCounts, CacheView, Record, Row, Stage};
 
-/// The size of the attention window with full attention. It is a key in the statistics of the cache.
-const WINDOW: &str = "32768";
+/// The size of the attention window with full attention, in tokens.
+const WINDOW: u64 = 32_768;
 
 /// A record as this release writes it. `epoch_us`: the wall clock at virtual time 0 in the engine's time zone, in microseconds since
 /// 1970.
 #[must_use]
 pub fn record(record: &Record, release: Release, epoch_us: i64) -> Value {
     match release {
-        Release::Cpp { major, minor } => cpp(record, (major, minor), epoch_us),
+        Release::Cpp { .. } => cpp(record, release, epoch_us),
         Release::PyTorch { era, cache } => pytorch(record, era, cache, epoch_us),
     }
 }
@@ -29,8 +29,13 @@ fn object(value: Value) -> Map<String, Value> {
     if let Value::Object(map) = value { map } else { Map::new() }
 }
 
-fn cpp(record: &Record, release: (u32, u32), epoch_us: i64) -> Value {
-    let since = |minor: u32| release >= (0, minor);
+/// Whether the release has what the C++ Executor writes since 0.`minor`. The PyTorch engine writes all of it.
+fn is_since(release: Release, minor: u32) -> bool {
+    !matches!(release, Release::Cpp { major: 0, minor: own } if own < minor)
+}
+
+fn cpp(record: &Record, release: Release, epoch_us: i64) -> Value {
+    let since = |minor: u32| is_since(release, minor);
     let work = &record.work;
     let mut value = object(json!({
         "timestamp": timestamp(epoch_us + (record.at * 1e6) as i64),
@@ -77,8 +82,8 @@ fn cpp(record: &Record, release: (u32, u32), epoch_us: i64) -> Value {
     insert(since(19), "maxNumTokensStatic", json!(record.token_limit));
     insert(since(19), "maxNumTokensTunerRecommended", json!(0));
     insert(since(19), "maxNumTokensRuntime", json!(record.token_limit));
-    // The C++ Executor never fills this key.
-    insert(release >= (1, 0), "specDecodingStats", Value::Null);
+    // A key of 1.0, which the C++ Executor never fills.
+    insert(!matches!(release, Release::Cpp { major: 0, .. }), "specDecodingStats", Value::Null);
     value.into()
 }
 
@@ -224,25 +229,27 @@ fn cache_iteration(value: &mut Map<String, Value>, record: &Record, manager: Cac
     let join = |parts: &[&Map<String, Value>]| -> Map<String, Value> {
         parts.iter().flat_map(|part| part.iter().map(|(key, value)| (key.clone(), value.clone()))).collect()
     };
+    let window = match manager {
+        CacheManager::V1 => join(&[&primary, &secondary, &allocation, &reuse, &transfer]),
+        CacheManager::V2 => join(&[&primary, &allocation, &reuse, &transfer]),
+    };
+    value.insert("kvCacheIterationStats".into(), json!({WINDOW.to_string(): window}));
     if manager == CacheManager::V1 {
-        let window = join(&[&primary, &secondary, &allocation, &reuse, &transfer]);
-        value.insert("kvCacheIterationStats".into(), json!({WINDOW: window}));
         return;
     }
-    value.insert("kvCacheIterationStats".into(), json!({WINDOW: join(&[&primary, &allocation, &reuse, &transfer])}));
-    let pool = object(json!({"poolGroupId": 0, "slotSize": [view.bytes_per_block], "windowSizes": [32768]}));
+    let pool = object(json!({"poolGroupId": 0, "slotSize": [view.bytes_per_block], "windowSizes": [WINDOW]}));
     value.insert(
         "kvCacheIterationStatsByPoolGroup".into(),
         json!({"0": join(&[&pool, &primary, &allocation, &transfer])}),
     );
     if view.host_max > 0 {
-        let cold = object(json!({"coldPoolGroupId": 0, "slotSize": [view.bytes_per_block], "windowSizes": [32768]}));
+        let cold = object(json!({"coldPoolGroupId": 0, "slotSize": [view.bytes_per_block], "windowSizes": [WINDOW]}));
         value.insert("kvCacheIterationStatsByColdPoolGroup".into(), json!({"0": join(&[&cold, &secondary])}));
     }
     let from_gpu = counts.full_reused.saturating_sub(counts.onboarded);
     let by_level: Vec<u64> = if view.host_max > 0 { vec![from_gpu, counts.onboarded] } else { vec![from_gpu] };
     let life = object(json!({
-        "lifeCycleId": 0, "poolGroupId": 0, "windowSize": 32768, "kind": "attention",
+        "lifeCycleId": 0, "poolGroupId": 0, "windowSize": WINDOW, "kind": "attention",
         "iterFullReusedBlocksByLevel": by_level,
     }));
     value.insert("kvCacheIterationStatsByLifecycle".into(), json!({"0": join(&[&life, &reuse])}));
@@ -255,10 +262,7 @@ fn cache_iteration(value: &mut Map<String, Value>, record: &Record, manager: Cac
 }
 
 fn row(row: &Row, release: Release) -> Value {
-    let since = |minor: u32| match release {
-        Release::Cpp { major, minor: own } => (major, own) >= (0, minor),
-        Release::PyTorch { .. } => true,
-    };
+    let since = |minor: u32| is_since(release, minor);
     let stage = match row.stage {
         Stage::Queued => "QUEUED",
         Stage::Context => "CONTEXT_IN_PROGRESS",
