@@ -198,7 +198,7 @@ fn without_statistics(kind: &FoundKind) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use trtllm_engines::SourceIndex;
+    use trtllm_engines::{EngineOrigin, SourceIndex};
     use trtllm_records::{EngineName, Objectives};
     use trtllm_service::shutdown;
 
@@ -213,10 +213,8 @@ mod tests {
         let mut engines = Engines::default();
         let mut find = |model: &str| {
             let start = |_: &str, kind: &FoundKind, version: String| {
-                (
-                    state.add(&SourceIndex::new(0), EngineName::new(kind.model(), &version, "auto")),
-                    shutdown::channel().0,
-                )
+                let name = EngineName::new(kind.model(), &version, "auto");
+                (state.add(&SourceIndex::new(0), name, EngineOrigin::default(), None), shutdown::channel().0)
             };
             let identity = Identity::Engine(model.to_owned());
             let found = FoundServer { target: "http://h:1".to_owned(), configured: true, identity };
@@ -238,7 +236,7 @@ mod tests {
             let start = |_: &str, kind: &FoundKind, version: String| {
                 let (model, objectives) = (kind.model().to_owned(), Objectives::default());
                 let name = EngineName { model, version, labels: Vec::new(), source: "trtllm-serve", objectives };
-                (state.add(&SourceIndex::new(0), name), shutdown::channel().0)
+                (state.add(&SourceIndex::new(0), name, EngineOrigin::default(), None), shutdown::channel().0)
             };
             engines.update(findings, &HashSet::new(), Duration::from_secs(3600), (&state, &names), start);
             engines.targets()

@@ -10,8 +10,8 @@ use tokio::task::JoinSet;
 use crate::cli::Cli;
 use trtllm_config::{DEFAULT_MODEL, EngineConfig, SourceSpec, local_port, server_key};
 use trtllm_engines::{EngineOrigin, EngineSlot, SourceIndex, State};
-use trtllm_intake::Feed;
 use trtllm_intake::poll::{Driver, DriverEvent, DriverEvents, End, Schedule};
+use trtllm_intake::{Feed, Intake};
 use trtllm_page::metrics::catalog::not_read::unread;
 use trtllm_recording::recorder::Recorder;
 use trtllm_records::{BenchReport, EngineName};
@@ -35,6 +35,7 @@ pub(super) struct Drivers {
     /// One for each source of the configuration.
     sources: Vec<RunningSource>,
     schedule: Schedule,
+    stale_after: Duration,
     sockets: IngestSockets,
     state: Arc<State>,
     heartbeats: Arc<Heartbeats>,
@@ -100,7 +101,8 @@ impl Drivers {
         let mut drivers = Self {
             tasks: JoinSet::new(),
             sources: Vec::new(),
-            schedule: Schedule { interval: cli.poll_interval, timeout: cli.poll_timeout, stale_after: cli.stale_after },
+            schedule: Schedule { interval: cli.poll_interval, timeout: cli.poll_timeout },
+            stale_after: cli.stale_after,
             sockets,
             state: Arc::clone(state),
             heartbeats: Arc::clone(heartbeats),
@@ -202,10 +204,8 @@ impl Drivers {
             }
             source => opening::open(source, sockets, leaving),
         };
-        let slot = self.state.add(&running.index, running.config.name.clone());
-        slot.set_origin(running.config.origin());
-        slot.set_gpu_hour_cost(running.config.gpu_hour_cost);
-        let report = running.config.bench_report.clone();
+        let EngineConfig { name, gpu_hour_cost, bench_report: report, .. } = running.config.clone();
+        let slot = self.state.add(&running.index, name, running.config.origin(), gpu_hour_cost);
         self.drive(slot, report, open, running.stop.clone(), events, Some(alive));
         self.sources.push(running);
     }
@@ -250,11 +250,13 @@ impl Drivers {
     ) {
         let EngineName { model, version, .. } = &slot.name;
         let heartbeat = self.heartbeats.register(format!("the driver of engine {model} {version}"));
-        let recorder = self.recorder.as_ref().map(|recorder| recorder.engine(&slot.name));
-        let driver = Driver::new(Arc::clone(&slot), self.schedule, events, heartbeat)
-            .finding_unread_with(unread)
-            .compared_with(report)
-            .recorded(recorder);
+        let mut intake = Intake::new(Arc::clone(&slot), self.stale_after);
+        intake.find_unread_with(unread);
+        intake.compare_with(report);
+        if let Some(recorder) = &self.recorder {
+            intake.record_to(recorder.engine(&slot.name));
+        }
+        let driver = Driver::new(intake, self.schedule, events, heartbeat);
         let state = Arc::clone(&self.state);
         self.tasks.spawn(async move {
             let _alive = alive;
@@ -272,8 +274,7 @@ impl Drivers {
         let SourceSpec::Socket(path) = &running.config.source else { return };
         let (model, version) = (joined.model.clone(), joined.version.clone());
         let name = EngineName { model, version, ..running.config.name.clone() };
-        let slot = self.state.add(&running.index, name);
-        slot.set_gpu_hour_cost(running.config.gpu_hour_cost);
+        let slot = self.state.add(&running.index, name, EngineOrigin::default(), running.config.gpu_hour_cost);
         let source = Source::Socket(Ingest::joined(path, joined));
         let report = running.config.bench_report.clone();
         let (stop, events) = (running.stop.clone(), self.later.clone());
@@ -300,9 +301,8 @@ impl Drivers {
             let (model, source_kind) = (kind.model().to_owned(), source.kind());
             let name = EngineName { model, version, source: source_kind, ..labels.clone() };
             let open = opening::open(source, self.sockets.clone(), Leaving::new());
-            let slot = state.add(&index, name);
-            slot.set_gpu_hour_cost(cost);
-            slot.set_origin(EngineOrigin { port: local_port(target), ..EngineOrigin::default() });
+            let origin = EngineOrigin { port: local_port(target), ..EngineOrigin::default() };
+            let slot = state.add(&index, name, origin, cost);
             let (trigger, stop) = shutdown::channel();
             self.drive(Arc::clone(&slot), report, open, stop, self.later.clone(), None);
             (slot, trigger)

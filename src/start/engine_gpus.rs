@@ -30,7 +30,7 @@ pub(super) fn own_pod() -> Option<PodName> {
 }
 
 fn claim(slot: &EngineSlot) -> EngineClaim {
-    let origin = slot.origin().cloned().unwrap_or_default();
+    let origin = slot.origin.clone();
     let engine = slot.lock();
     let mut pids = engine.source.processes.clone();
     if origin.is_own_process {

@@ -54,14 +54,21 @@ impl State {
             discovery: Mutex::default(),
         };
         for (index, name) in engines.into_iter().enumerate() {
-            state.add(&SourceIndex::new(index), name);
+            state.add(&SourceIndex::new(index), name, EngineOrigin::default(), None);
         }
         state
     }
 
-    /// Adds an engine of the source at `index`.
-    pub fn add(&self, index: &SourceIndex, name: EngineName) -> Arc<EngineSlot> {
-        let slot = Arc::new(EngineSlot::new(index.clone(), name, Arc::clone(&self.counts)));
+    /// Adds an engine of the source at `index`. `gpu_hour_cost`: the price of a GPU for an hour, in any currency.
+    pub fn add(
+        &self,
+        index: &SourceIndex,
+        name: EngineName,
+        origin: EngineOrigin,
+        gpu_hour_cost: Option<f64>,
+    ) -> Arc<EngineSlot> {
+        let counts = Arc::clone(&self.counts);
+        let slot = Arc::new(EngineSlot::new(index.clone(), name, origin, gpu_hour_cost, counts));
         self.change_engines(|engines| {
             let behind = engines.partition_point(|other| other.order() <= slot.order());
             engines.insert(behind, Arc::clone(&slot));

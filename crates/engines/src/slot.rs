@@ -1,7 +1,7 @@
 //! The slot of one engine in the list: its lock and its last records.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use parking_lot::{Mutex, MutexGuard};
@@ -68,8 +68,9 @@ pub struct EngineSlot {
     /// Unique, even if an engine with the same name is added later.
     pub id: u64,
     pub(super) index: SourceIndex,
-    origin: OnceLock<EngineOrigin>,
-    gpu_hour_cost: OnceLock<f64>,
+    pub origin: EngineOrigin,
+    /// The price of a GPU for an hour, in any currency.
+    pub gpu_hour_cost: Option<f64>,
     /// Boxed because it takes tens of kilobytes.
     engine: Mutex<Box<Engine>>,
     /// What is concluded from the engine. It may be locked while the engine is, never the other way round.
@@ -78,13 +79,19 @@ pub struct EngineSlot {
 }
 
 impl EngineSlot {
-    pub(super) fn new(index: SourceIndex, name: EngineName, counts: Arc<EngineCounts>) -> Self {
+    pub(super) fn new(
+        index: SourceIndex,
+        name: EngineName,
+        origin: EngineOrigin,
+        gpu_hour_cost: Option<f64>,
+        counts: Arc<EngineCounts>,
+    ) -> Self {
         Self {
             name,
             id: counts.joined.fetch_add(1, Ordering::Relaxed),
             index,
-            origin: OnceLock::new(),
-            gpu_hour_cost: OnceLock::new(),
+            origin,
+            gpu_hour_cost,
             engine: Mutex::new(Box::new(Engine::starting())),
             judged: Mutex::default(),
             counts,
@@ -110,28 +117,6 @@ impl EngineSlot {
         if health.last_answer().is_some_and(|last| last < now) {
             engine.state = health.state(now);
         }
-    }
-
-    /// Sets where the engine runs. Only the first call has an effect.
-    pub fn set_origin(&self, origin: EngineOrigin) {
-        let _ = self.origin.set(origin);
-    }
-
-    /// Sets the price of a GPU for an hour, in any currency. Only the first call has an effect.
-    pub fn set_gpu_hour_cost(&self, cost: Option<f64>) {
-        if let Some(cost) = cost {
-            let _ = self.gpu_hour_cost.set(cost);
-        }
-    }
-
-    #[must_use]
-    pub fn gpu_hour_cost(&self) -> Option<f64> {
-        self.gpu_hour_cost.get().copied()
-    }
-
-    #[must_use]
-    pub fn origin(&self) -> Option<&EngineOrigin> {
-        self.origin.get()
     }
 
     /// The highest number of records that are kept of each engine.

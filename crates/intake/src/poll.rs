@@ -1,16 +1,12 @@
 //! One driver per engine: opens its source, polls it at a fixed rate and closes it. The intake counts and logs the results.
 
 use std::pin::pin;
-use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use crate::{Feed, Intake, Moment, Unread};
-use trtllm_engines::EngineSlot;
-use trtllm_recording::recorder::EngineRecorder;
-use trtllm_records::BenchReport;
+use crate::{Feed, Intake, Moment};
 use trtllm_service::permits::Deadline;
 use trtllm_service::shutdown::Shutdown;
 use trtllm_service::supervise::{self, Heartbeat, Panicked, Task};
@@ -21,7 +17,6 @@ use trtllm_sources::{Batch, OpenError, Presence, SourceError};
 pub struct Schedule {
     pub interval: Duration,
     pub timeout: Duration,
-    pub stale_after: Duration,
 }
 
 /// How often the state of an engine is checked during a poll: a source that hangs must not keep old numbers on the page.
@@ -65,34 +60,9 @@ pub struct Driver {
 }
 
 impl Driver {
-    /// The driver of the engine of `slot`.
     #[must_use]
-    pub fn new(slot: Arc<EngineSlot>, schedule: Schedule, events: DriverEvents, heartbeat: Heartbeat) -> Self {
-        let intake = Intake::new(slot, schedule.stale_after);
+    pub fn new(intake: Intake, schedule: Schedule, events: DriverEvents, heartbeat: Heartbeat) -> Self {
         Self { schedule, intake, events, heartbeat }
-    }
-
-    /// Records what the source sends.
-    #[must_use]
-    pub fn recorded(mut self, recorder: Option<EngineRecorder>) -> Self {
-        if let Some(recorder) = recorder {
-            self.intake.record_to(recorder);
-        }
-        self
-    }
-
-    /// Shows which keys of the source the exporter does not know.
-    #[must_use]
-    pub fn finding_unread_with(mut self, unread: Unread) -> Self {
-        self.intake.find_unread_with(unread);
-        self
-    }
-
-    /// Shows the numbers of a benchmark beside those of the engine.
-    #[must_use]
-    pub fn compared_with(mut self, report: Option<Arc<BenchReport>>) -> Self {
-        self.intake.compare_with(report);
-        self
     }
 
     /// Opens the source and polls it. Returns at shutdown, if the source fails for good, or if the engine is gone. `open` may take
@@ -261,6 +231,7 @@ fn next_poll(last: Instant, period: Duration, now: Instant) -> Instant {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
     use std::sync::atomic::{AtomicU64, Ordering};
 
     use super::*;
@@ -272,11 +243,12 @@ mod tests {
     use trtllm_service::supervise::Heartbeats;
     use trtllm_sources::Source;
 
-    const SCHEDULE: Schedule = Schedule {
-        interval: Duration::from_millis(10),
-        timeout: Duration::from_millis(10),
-        stale_after: Duration::from_millis(100),
-    };
+    const SCHEDULE: Schedule = Schedule { interval: Duration::from_millis(10), timeout: Duration::from_millis(10) };
+    const STALE_AFTER: Duration = Duration::from_millis(100);
+
+    fn intake(state: &State, stale_after: Duration) -> Intake {
+        Intake::new(Arc::clone(&state.slots()[0]), stale_after)
+    }
 
     fn one_engine() -> Arc<State> {
         let name = EngineName::new("m", "1", "test");
@@ -286,10 +258,9 @@ mod tests {
     /// There is one such task per engine. It had 34 KB when each layer kept the future of a poll twice.
     #[test]
     fn the_task_of_an_engine_takes_little_memory() {
-        let slot = Arc::clone(&one_engine().slots()[0]);
         let (events, _receiver) = tokio::sync::mpsc::unbounded_channel();
-        let driver =
-            Driver::new(slot, SCHEDULE, events, Arc::new(Heartbeats::default()).register("a driver".to_owned()));
+        let heartbeat = Arc::new(Heartbeats::default()).register("a driver".to_owned());
+        let driver = Driver::new(intake(&one_engine(), STALE_AFTER), SCHEDULE, events, heartbeat);
         let (_trigger, shutdown) = shutdown::channel();
         let task = driver.run(std::future::pending::<Result<Source, OpenError>>(), shutdown);
         assert!(size_of_val(&task) <= 14_000, "{} bytes", size_of_val(&task));
@@ -307,14 +278,10 @@ mod tests {
             (Duration::ZERO, Ok(Presence::Present))
         });
         let state = one_engine();
-        let schedule = Schedule {
-            interval: Duration::from_millis(100),
-            timeout: Duration::from_secs(5),
-            stale_after: Duration::from_secs(15),
-        };
+        let schedule = Schedule { interval: Duration::from_millis(100), timeout: Duration::from_secs(5) };
         let (events, _received) = mpsc::unbounded_channel();
         let heartbeat = Heartbeats::default().register(String::new());
-        let driver = Driver::new(Arc::clone(&state.slots()[0]), schedule, events, heartbeat);
+        let driver = Driver::new(intake(&state, Duration::from_secs(15)), schedule, events, heartbeat);
         let (_trigger, shutdown) = shutdown::channel();
         tokio::spawn(driver.run(std::future::ready(Ok(source)), shutdown));
         for (active, expected) in [(0, 50), (1, 100), (0, 50)] {
@@ -339,7 +306,7 @@ mod tests {
     fn driver(state: &Arc<State>) -> (Driver, mpsc::UnboundedReceiver<DriverEvent>) {
         let (events, received) = mpsc::unbounded_channel();
         let heartbeat = Heartbeats::default().register(String::new());
-        (Driver::new(Arc::clone(&state.slots()[0]), SCHEDULE, events, heartbeat), received)
+        (Driver::new(intake(state, STALE_AFTER), SCHEDULE, events, heartbeat), received)
     }
 
     #[tokio::test]
@@ -352,7 +319,7 @@ mod tests {
         while state.slots()[0].lock().source.loading.is_none() {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
-        tokio::time::sleep(3 * SCHEDULE.stale_after).await;
+        tokio::time::sleep(3 * STALE_AFTER).await;
         let at_the_end = |engine: &Engine| (engine.state, engine.source.ready);
         assert_eq!(at_the_end(&state.slots()[0].lock()), (EngineState::Starting, false));
         trigger.stop();

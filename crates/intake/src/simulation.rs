@@ -9,6 +9,7 @@ use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::Intake;
 use crate::poll::{Driver, Schedule};
 use trtllm_engines::State;
 use trtllm_fold::{EngineState, EngineTotals};
@@ -24,11 +25,8 @@ use trtllm_sources::{Batch, Source, TestPoll};
 
 use world::{FEW, World};
 
-const SCHEDULE: Schedule = Schedule {
-    interval: Duration::from_millis(100),
-    timeout: Duration::from_secs(5),
-    stale_after: Duration::from_secs(15),
-};
+const SCHEDULE: Schedule = Schedule { interval: Duration::from_millis(100), timeout: Duration::from_secs(5) };
+const STALE_AFTER: Duration = Duration::from_secs(15);
 
 thread_local! {
     static WORLD: RefCell<World> = RefCell::new(World::new(0, FEW));
@@ -83,11 +81,11 @@ impl Reader {
         match state {
             EngineState::Starting => assert!(seen[0] == 0, "starting with {} iterations", seen[0]),
             EngineState::Unreachable => {
-                let least = SCHEDULE.stale_after - Duration::from_millis(2);
+                let least = STALE_AFTER - Duration::from_millis(2);
                 assert!(silent.is_some_and(|silent| silent >= least), "unreachable after {silent:?}");
             }
             state @ (EngineState::Busy | EngineState::Idle | EngineState::Stalled) => {
-                let fresh = answers_now || silent.is_some_and(|silent| silent < SCHEDULE.stale_after);
+                let fresh = answers_now || silent.is_some_and(|silent| silent < STALE_AFTER);
                 assert!(fresh, "{state:?} after {silent:?}");
             }
         }
@@ -131,7 +129,7 @@ async fn run(seed: u64, polls: u64, most: u64) {
     let state = Arc::new(State::new(vec![name]));
     let (events, _received) = tokio::sync::mpsc::unbounded_channel();
     let heartbeat = Heartbeats::default().register("the driver".to_owned());
-    let driver = Driver::new(Arc::clone(&state.slots()[0]), SCHEDULE, events, heartbeat);
+    let driver = Driver::new(Intake::new(Arc::clone(&state.slots()[0]), STALE_AFTER), SCHEDULE, events, heartbeat);
     let (trigger, shutdown) = shutdown::channel();
     let driving = tokio::spawn(driver.run(std::future::ready(Ok(Source::Test(poll))), shutdown));
     let builder = PageBuilder::new(CompatSets::default());

@@ -37,7 +37,7 @@ impl EngineSeries {
                 load: load.as_ref(),
                 bench: engine.source.bench_report.as_deref(),
                 gpus: engine.gpus.as_deref(),
-                gpu_hour_cost: slot.gpu_hour_cost(),
+                gpu_hour_cost: slot.gpu_hour_cost,
                 judged,
                 headroom: judged.headroom(),
             };
