@@ -12,7 +12,7 @@ use trtllm_config::{DEFAULT_MODEL, EngineConfig, SourceSpec, local_port, server_
 use trtllm_engines::{EngineOrigin, EngineSlot, SourceIndex, State};
 use trtllm_intake::poll::{Driver, DriverEvent, DriverEvents, End, Schedule};
 use trtllm_intake::{Feed, Intake};
-use trtllm_page::metrics::catalog::not_read::unread;
+use trtllm_page::metrics::catalog::not_read::unknown_keys;
 use trtllm_recording::recorder::Recorder;
 use trtllm_records::{BenchReport, EngineName};
 use trtllm_service::shutdown::{self, Shutdown, Trigger};
@@ -251,7 +251,7 @@ impl Drivers {
         let EngineName { model, version, .. } = &slot.name;
         let heartbeat = self.heartbeats.register(format!("the driver of engine {model} {version}"));
         let mut intake = Intake::new(Arc::clone(&slot), self.stale_after);
-        intake.find_unread_with(unread);
+        intake.find_unknown_keys_with(unknown_keys);
         intake.compare_with(report);
         if let Some(recorder) = &self.recorder {
             intake.record_to(recorder.engine(&slot.name));

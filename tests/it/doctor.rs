@@ -15,7 +15,7 @@ use trtllm_verdict::findings;
 use trtllm_verdict::findings::engine::{BENCHMARK_SHARE, FAILING_SHARE, SAME_LOAD};
 use trtllm_verdict::findings::gpu::{CAPPED_SHARE, THROTTLED_SHARE};
 use trtllm_verdict::findings::orchestrator::ORCHESTRATOR_ERRORS;
-use trtllm_verdict::reading::HURT_MISSED;
+use trtllm_verdict::input::HURT_MISSED;
 
 use crate::support;
 use crate::support::daemon::{Daemon, Launch, doctor};

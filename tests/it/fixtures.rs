@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use serde_json::Value;
-use trtllm_page::metrics::catalog::not_read::unread;
+use trtllm_page::metrics::catalog::not_read::unknown_keys;
 use trtllm_records::Message;
 use trtllm_records::iteration::{KvCacheIterationStats, SchedulerMode};
 use trtllm_records::perf_metrics::FinishReason;
@@ -62,7 +62,7 @@ fn no_key_of_the_fixtures_is_unknown() {
     ] {
         let keys = keys_of_first(payload(file).to_string().as_bytes());
         assert!(keys.len() > 3, "{file}: {keys:?}");
-        assert_eq!(unread(keys), BTreeSet::new(), "{file}");
+        assert_eq!(unknown_keys(keys), BTreeSet::new(), "{file}");
     }
 }
 

@@ -19,8 +19,8 @@ use trtllm_verdict::findings::exporter::ExporterMark;
 use trtllm_verdict::findings::orchestrator::OrchestratorMark;
 use trtllm_verdict::findings::{self, Finding};
 use trtllm_verdict::gpu_window::{GpuMark, GpuWindow};
-use trtllm_verdict::judge::{Steady, judge, judge_orchestrator};
-use trtllm_verdict::reading::{EngineFacts, Notices, Reading, Silence};
+use trtllm_verdict::input::{EngineFacts, Notices, Silence, VerdictInput};
+use trtllm_verdict::judge::{DebouncedVerdict, judge, judge_orchestrator};
 use trtllm_what_if::Headroom;
 use trtllm_what_if::output::{Output, OutputRatios, RecentOutput};
 
@@ -30,7 +30,7 @@ use super::{Engine, EngineSlot, StartPhase, State};
 #[derive(Debug, Clone, Default)]
 pub struct EngineJudgement {
     pub window: Window,
-    pub verdict: Steady,
+    pub verdict: DebouncedVerdict,
     /// Duration of the iterations of the last minute, divided by the duration of equal work before.
     pub slowdown: Option<f64>,
     /// Requests per second that the engine could serve, according to the costs of its iterations.
@@ -221,7 +221,7 @@ impl EngineSlot {
         let missing_endpoints = source.missing_endpoints.clone();
         if let Some(totals) = engine.orchestrator() {
             push(&mut judged.orchestrator, OrchestratorMark::of(totals, at), findings::orchestrator::MARKS);
-            judged.verdict.follow(judge_orchestrator(engine.state, silence.as_ref(), wall));
+            judged.verdict.update(judge_orchestrator(engine.state, silence.as_ref(), wall));
             // While the orchestrator does not answer, its current state is unknown.
             judged.findings = match judged.verdict.cause() {
                 None => findings::orchestrator::findings(&subject, totals, &judged.orchestrator),
@@ -267,16 +267,16 @@ impl EngineSlot {
         let bench = source.bench_report.clone();
         // The engine is not locked while its numbers are judged.
         drop(engine);
-        let Some(reading) = Reading::of(facts, &judged.window, gpus) else {
+        let Some(input) = VerdictInput::of(facts, &judged.window, gpus) else {
             (judged.slowdown, judged.capacity, judged.findings) = (None, None, Vec::new());
-            judged.verdict.follow(None);
+            judged.verdict.update(None);
             return;
         };
-        judged.slowdown = reading.slowdown.map(|slowdown| slowdown.ratio);
-        judged.verdict.follow(judge(&reading, wall));
+        judged.slowdown = input.slowdown.map(|slowdown| slowdown.ratio);
+        judged.verdict.update(judge(&input, wall));
         judged.findings = findings::engine::findings(&EngineCase {
             subject: &subject,
-            reading: &reading,
+            input: &input,
             cause: judged.verdict.cause(),
             completed,
             has_no_latencies,

@@ -104,7 +104,7 @@ impl State {
         let engines = Arc::clone(&self.engines.lock());
         let now = tokio::time::Instant::now().into_std();
         // Readers do this, so that a driver that has died or hangs cannot keep old numbers on a page.
-        engines.iter().for_each(|engine| engine.judge_age(now));
+        engines.iter().for_each(|engine| engine.refresh_state(now));
         engines
     }
 

@@ -110,7 +110,7 @@ impl EngineSlot {
     }
 
     /// Updates the state of the engine to `now`.
-    pub(super) fn judge_age(&self, now: Instant) {
+    pub(super) fn refresh_state(&self, now: Instant) {
         let engine = &mut **self.lock();
         let health = &engine.observed.fold.health;
         // If a poll has ended since `now`, it has already set the state.

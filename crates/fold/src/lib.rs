@@ -522,8 +522,8 @@ impl EngineFold {
 
     /// Notes after the end of a poll that the source has taken records which it could not read. They count as lost,
     /// whatever the next polls return.
-    pub fn lose_rest(&mut self) {
-        self.epoch.numbering.lose_rest();
+    pub fn count_unparsed_as_lost(&mut self) {
+        self.epoch.numbering.count_unparsed_as_lost();
     }
 
     /// Counts the requests that still wait for more exact times, because the source has ended.

@@ -38,7 +38,7 @@ pub(crate) struct Numbering {
     gap_before_answer: u64,
     last_answer_was_full: bool,
     /// The source has taken records from the engine that it could not read. They are missing before the next record.
-    rest_was_lost: bool,
+    drained_unparsed: bool,
     /// Greatest common divisor of the iteration numbers of the records with requests.
     divisor: u64,
     records_with_work: u32,
@@ -197,8 +197,8 @@ impl Numbering {
     }
 
     /// Notes that the rest of the answer that has just ended was taken from the engine and could not be read.
-    pub(crate) fn lose_rest(&mut self) {
-        self.rest_was_lost = true;
+    pub(crate) fn count_unparsed_as_lost(&mut self) {
+        self.drained_unparsed = true;
     }
 
     /// Ends an answer of the source. The gap before it is a loss if this answer or the previous one filled the engine's
@@ -212,8 +212,8 @@ impl Numbering {
         let gap = std::mem::take(&mut self.gap_before_answer);
         // Sampled statistics have such a gap before each record.
         let is_regular = self.interval().is_some_and(|interval| gap < interval);
-        let rest_was_lost = self.answer > 0 && std::mem::take(&mut self.rest_was_lost) && !is_regular;
-        if full || self.last_answer_was_full || rest_was_lost {
+        let drained_unparsed = self.answer > 0 && std::mem::take(&mut self.drained_unparsed) && !is_regular;
+        if full || self.last_answer_was_full || drained_unparsed {
             add(&mut self.lost_by_gap, gap);
         } else {
             add(&mut self.unreported, gap);

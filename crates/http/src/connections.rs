@@ -1,4 +1,4 @@
-//! Adds what hyper lacks: a deadline for each phase of a connection, and limits on connections and unread responses.
+//! Adds what hyper lacks: a deadline for each phase of a connection, and limits on connections and unsent responses.
 //! [`Timed`] wraps a connection's stream and reports progress. [`Connections`] is the table of all connections; its sweep
 //! aborts those that are past a deadline. hyper's `header_read_timeout` is no replacement: it also runs between requests.
 //! hyper has no limit for writing, and tower-http's timeouts end when hyper has taken the body.
@@ -18,7 +18,7 @@ use trtllm_page::metrics::http_refusal::HttpRefusal;
 use trtllm_page::metrics::own::HttpMetrics;
 
 /// Most bytes of all responses that are not sent yet.
-const MAX_UNREAD: usize = 2 << 20;
+const MAX_UNSENT_BYTES: usize = 2 << 20;
 /// Deadline of a TLS handshake, and of a request's head from its first byte. Also the limit for a peer that accepts no bytes.
 const STALL: Duration = Duration::from_secs(10);
 /// Deadline of a whole response. A shorter timeout that the scraper announces replaces it.
@@ -44,7 +44,7 @@ pub(super) struct Progress {
     /// The last four bytes that were read. They show whether the end of a request was read.
     tail: [u8; 4],
     /// Bytes of responses that are not sent yet.
-    unread: usize,
+    unsent_bytes: usize,
 }
 
 pub(super) type ConnectionProgress = Mutex<Progress>;
@@ -52,7 +52,7 @@ pub(super) type ConnectionProgress = Mutex<Progress>;
 impl Progress {
     fn new() -> Self {
         let (phase, since) = (ConnectionPhase::Head, Instant::now());
-        Self { phase, since, deadline: since + STALL, blocked_since: None, tail: [0; 4], unread: 0 }
+        Self { phase, since, deadline: since + STALL, blocked_since: None, tail: [0; 4], unsent_bytes: 0 }
     }
 
     fn enter(&mut self, phase: ConnectionPhase, limit: Duration) {
@@ -71,7 +71,7 @@ impl Progress {
 
     pub(super) fn response_ready(&mut self, bytes: usize) {
         self.phase = ConnectionPhase::Sending;
-        self.unread += bytes;
+        self.unsent_bytes += bytes;
     }
 
     fn bytes_read(&mut self, bytes: &[u8]) {
@@ -85,7 +85,7 @@ impl Progress {
 
     fn bytes_written(&mut self, bytes: usize) {
         self.blocked_since = None;
-        self.unread = self.unread.saturating_sub(bytes);
+        self.unsent_bytes = self.unsent_bytes.saturating_sub(bytes);
     }
 
     /// Called when hyper has written everything that it had to write.
@@ -219,10 +219,10 @@ impl Connections {
         table.push((connection, task.abort_handle()));
     }
 
-    /// Keeps unread responses below their limit: aborts the oldest response whose peer accepts no bytes.
-    pub(super) fn limit_unread(&self) {
+    /// Keeps unsent responses below their limit: aborts the oldest response whose peer accepts no bytes.
+    pub(super) fn limit_unsent_bytes(&self) {
         let mut table = self.table();
-        if unread(&table) > MAX_UNREAD
+        if unsent_bytes(&table) > MAX_UNSENT_BYTES
             && abort_first(&mut table, |progress| progress.blocked_since.map(|_| progress.since))
         {
             self.metrics.refused(HttpRefusal::Timeout);
@@ -259,8 +259,8 @@ impl Connections {
     }
 }
 
-fn unread(table: &ConnectionTable) -> usize {
-    table.iter().map(|(connection, _)| connection.lock().unread).sum()
+fn unsent_bytes(table: &ConnectionTable) -> usize {
+    table.iter().map(|(connection, _)| connection.lock().unsent_bytes).sum()
 }
 
 /// Aborts the connection with the earliest `since`. Returns false if no connection has such a time.
@@ -317,25 +317,25 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn beyond_the_cap_the_oldest_unread_response_is_cut() {
+    async fn beyond_the_cap_the_oldest_unsent_response_is_cut() {
         let (connections, all) = table(4).await;
-        for (connection, bytes) in [(&all[2], MAX_UNREAD / 2), (&all[1], MAX_UNREAD / 2)] {
+        for (connection, bytes) in [(&all[2], MAX_UNSENT_BYTES / 2), (&all[1], MAX_UNSENT_BYTES / 2)] {
             block(connection, bytes);
             tokio::time::advance(Duration::from_millis(1)).await;
         }
-        connections.limit_unread();
+        connections.limit_unsent_bytes();
         assert_eq!(running(&connections, &all).await, [0, 1, 2, 3], "exactly the cap is allowed");
         block(&all[3], 1);
-        connections.limit_unread();
+        connections.limit_unsent_bytes();
         assert_eq!(running(&connections, &all).await, [0, 1, 3]);
         // Bytes that the peer has read, and connections that have ended, no longer count.
         drop((connections, all));
         let (connections, all) = table(1).await;
         block(&all[0], 100);
         all[0].lock().bytes_written(30);
-        assert_eq!(unread(&connections.table()), 70);
+        assert_eq!(unsent_bytes(&connections.table()), 70);
         all[0].lock().flushed();
-        assert_eq!(unread(&connections.table()), 0);
+        assert_eq!(unsent_bytes(&connections.table()), 0);
     }
 
     #[tokio::test(start_paused = true)]

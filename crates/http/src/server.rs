@@ -142,7 +142,7 @@ impl Service {
         let mut response = self.router.clone().oneshot(request.map(Body::new)).await?;
         protect(response.headers_mut());
         connection.lock().response_ready(response.body().size_hint().lower() as usize);
-        self.connections.limit_unread();
+        self.connections.limit_unsent_bytes();
         Ok(response)
     }
 }

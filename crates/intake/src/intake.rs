@@ -57,7 +57,7 @@ const MAX_ERROR: usize = 512;
 const MAX_UNREAD_KEYS: usize = 64;
 
 /// Returns those of these keys that the exporter does not know.
-pub type Unread = fn(BTreeSet<String>) -> BTreeSet<String>;
+pub type UnknownKeyFilter = fn(BTreeSet<String>) -> BTreeSet<String>;
 
 /// Folds the messages of one engine, whose slot it locks while it does.
 #[derive(Debug)]
@@ -67,7 +67,7 @@ pub struct Intake {
     state: EngineState,
     log: SourceLog,
     /// Absent if keys are not looked at, as in a recording.
-    unread: Option<Unread>,
+    unknown_keys: Option<UnknownKeyFilter>,
     /// True if messages were absorbed since the last poll ended.
     has_messages: bool,
     /// Number of implausible messages since the last poll ended.
@@ -87,7 +87,7 @@ impl Intake {
             slot,
             state: EngineState::Starting,
             log: SourceLog::default(),
-            unread: None,
+            unknown_keys: None,
             has_messages: false,
             implausible: 0,
             recorder: None,
@@ -105,8 +105,8 @@ impl Intake {
     }
 
     /// Publishes which keys the exporter does not know. Only the page's catalog has all that it knows.
-    pub fn find_unread_with(&mut self, unread: Unread) {
-        self.unread = Some(unread);
+    pub fn find_unknown_keys_with(&mut self, unknown_keys: UnknownKeyFilter) {
+        self.unknown_keys = Some(unknown_keys);
     }
 
     /// Publishes the numbers of this benchmark with those of the engine.
@@ -135,7 +135,9 @@ impl Intake {
                 }
                 return folded;
             }
-            Entry::Settled(Settled { from_ring, lost_rest }) => settle(engine, *from_ring, *lost_rest, at),
+            Entry::Settled(Settled { from_ring, drained_unparsed }) => {
+                settle(engine, *from_ring, *drained_unparsed, at)
+            }
             Entry::About(about) => learn(engine, (**about).clone()),
             Entry::Dropped(_) => {
                 engine.observed.settle_all(at.instant);
@@ -236,7 +238,7 @@ impl Intake {
         }
         // A recording has a line of its own for the end of each poll: [`Entry::Settled`].
         if self.recorded.is_none() {
-            settle(engine, batch.from_ring, batch.lost_rest, at);
+            settle(engine, batch.from_ring, batch.drained_unparsed, at);
             if batch.ended {
                 engine.observed.settle_all(at.instant);
             }
@@ -255,7 +257,7 @@ impl Intake {
                 let at = at.to_record();
                 recorder.polled(result.err().map(failure), at);
                 recorder.gpus(readings(engine), at);
-                recorder.settled(Settled { from_ring: batch.from_ring, lost_rest: batch.lost_rest }, at);
+                recorder.settled(Settled { from_ring: batch.from_ring, drained_unparsed: batch.drained_unparsed }, at);
             }
             recorder.end();
         }
@@ -318,12 +320,12 @@ impl Intake {
             }
             self.log.endpoint(&self.slot.name, engine.source.endpoint_error.as_ref(), now);
         }
-        let Some(unread) = self.unread.filter(|_| !batch.keys.is_empty()) else { return };
-        let unread = unread(std::mem::take(&mut batch.keys));
+        let Some(unknown_keys) = self.unknown_keys.filter(|_| !batch.keys.is_empty()) else { return };
+        let unknown = unknown_keys(std::mem::take(&mut batch.keys));
         // Keys are added, because an engine sends some of them only now and then.
         let known = engine.source.unread_keys.get_or_insert_default();
         let mut all: BTreeSet<String> = known.iter().cloned().collect();
-        all.extend(unread);
+        all.extend(unknown);
         if all.len() <= known.len() {
             return;
         }
@@ -414,10 +416,10 @@ fn fold_message(engine: &mut Engine, message: &Message, at: Moment) -> Result<()
     Ok(())
 }
 
-fn settle(engine: &mut Engine, from_ring: bool, lost_rest: bool, at: Moment) {
+fn settle(engine: &mut Engine, from_ring: bool, drained_unparsed: bool, at: Moment) {
     engine.observed.settle(from_ring, at.instant);
-    if lost_rest {
-        engine.observed.fold.lose_rest();
+    if drained_unparsed {
+        engine.observed.fold.count_unparsed_as_lost();
     }
 }
 
@@ -503,7 +505,7 @@ mod tests {
     fn the_keys_of_a_server_are_dropped_when_another_one_may_have_replaced_it() {
         let state = State::new(vec![EngineName::new("m", "1", "test")]);
         let mut intake = Intake::new(Arc::clone(&state.slots()[0]), Duration::from_secs(15));
-        intake.find_unread_with(|keys| keys.into_iter().filter(|key| key != "iter").collect());
+        intake.find_unknown_keys_with(|keys| keys.into_iter().filter(|key| key != "iter").collect());
         let error = SourceError::Engine { cause: "stopped".to_owned() };
         let mut poll = |answers: bool, iter: u64, keys: &[&str]| {
             let mut batch = Batch::default();
@@ -593,25 +595,27 @@ mod tests {
             }))
         };
         let at = Moment::now();
-        for lost_rest in [true, false] {
+        for drained_unparsed in [true, false] {
             for replayed in [true, false] {
                 let mut intake = Intake::new(Arc::clone(&state.slots()[0]), Duration::from_secs(15));
-                for (iter, lost_rest) in [(Some(1), false), (Some(2), lost_rest), (None, false), (Some(9), false)] {
+                for (iter, drained_unparsed) in
+                    [(Some(1), false), (Some(2), drained_unparsed), (None, false), (Some(9), false)]
+                {
                     let messages: Vec<_> = iter.map(record).into_iter().collect();
                     let mut batch = Batch::default();
                     if replayed {
-                        let settled = Entry::Settled(Settled { from_ring: true, lost_rest });
+                        let settled = Entry::Settled(Settled { from_ring: true, drained_unparsed });
                         let entries = messages.into_iter().map(Entry::Message).chain([settled]);
                         let lines = entries.map(|entry| Line { at: at.to_record(), entry }).collect();
                         intake.absorb_lines(lines, at.instant);
                     } else {
-                        (batch.messages, batch.from_ring, batch.lost_rest) = (messages, true, lost_rest);
+                        (batch.messages, batch.from_ring, batch.drained_unparsed) = (messages, true, drained_unparsed);
                     }
                     intake.end_poll(&mut batch, Duration::ZERO, Ok(Presence::Present), at);
                 }
                 let engine = intake.engine();
                 let totals = engine.totals();
-                let expected = if lost_rest { (6, 0) } else { (0, 6) };
+                let expected = if drained_unparsed { (6, 0) } else { (0, 6) };
                 assert_eq!((totals.iterations_lost, totals.iterations_unreported), expected, "replayed: {replayed}");
             }
         }

@@ -12,5 +12,5 @@ mod simulation;
 mod source_log;
 
 pub use feed::Feed;
-pub use intake::{Intake, Moment, Unread};
+pub use intake::{Intake, Moment, UnknownKeyFilter};
 pub use playback::Playback;

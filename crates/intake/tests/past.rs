@@ -243,7 +243,7 @@ fn bytes_a_record(config: &Config) -> (f64, f64) {
         let us = EPOCH_US + (now * 1e6) as i64 + i64::from(poll * 7919 % 300);
         let at = RecordedMoment { us, clock_us: us - EPOCH_US };
         let mut entries: Vec<Entry> = batch.messages.into_iter().map(Entry::Message).collect();
-        entries.push(Entry::Settled(Settled { from_ring: false, lost_rest: false }));
+        entries.push(Entry::Settled(Settled { from_ring: false, drained_unparsed: false }));
         if poll % 50 == 0 {
             entries.push(Entry::Gpu(Box::new(gpu(&mut engine, now, &mut throttled))));
         }

@@ -117,8 +117,8 @@ pub struct Settled {
     /// Whether the source's answer was the engine's whole ring buffer of records.
     pub from_ring: bool,
     /// Whether the source has taken records from the engine that it could not read.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub lost_rest: bool,
+    #[serde(rename = "lost_rest", default, skip_serializing_if = "std::ops::Not::not")]
+    pub drained_unparsed: bool,
 }
 
 impl Line {
@@ -249,7 +249,7 @@ mod tests {
                 "{{\"us\":{text},\"clock_us\":1,\"model\":\"\\u0001\",\"version\":\"1\",\"settled\":{{\"from_ring\":true}}}}"
             );
             let at = RecordedMoment { us, clock_us: 1 };
-            let entry = Entry::Settled(Settled { from_ring: true, lost_rest: false });
+            let entry = Entry::Settled(Settled { from_ring: true, drained_unparsed: false });
             assert_eq!(Line::parse(line.as_bytes()).unwrap(), Line { at, entry });
         }
         for wrong in [

@@ -21,8 +21,8 @@ where
     D: Deserializer<'de>,
     T: Schema + Deserialize<'de>,
 {
-    let odd: fn() -> _ = || Some(vec![Element(T::odd())]);
-    let requests: Option<Vec<Element<T>>> = array.deserialize_any(Bounded(MAX_REQUESTS, odd))?;
+    let sentinel: fn() -> _ = || Some(vec![Element(T::wrong_type_sentinel())]);
+    let requests: Option<Vec<Element<T>>> = array.deserialize_any(Bounded(MAX_REQUESTS, sentinel))?;
     Ok(requests.map(|requests| requests.into_iter().map(|Element(request)| request).collect()))
 }
 
@@ -35,8 +35,8 @@ pub(super) fn levels<'de, D: Deserializer<'de>>(array: D) -> Result<Option<Vec<i
             Ok(Self(lenient::number(count)?.unwrap_or(i64::UNREADABLE)))
         }
     }
-    let odd: fn() -> _ = || Some(vec![Count(i64::UNREADABLE)]);
-    let counts: Option<Vec<Count>> = array.deserialize_any(Bounded(MAX_LEVELS, odd))?;
+    let sentinel: fn() -> _ = || Some(vec![Count(i64::UNREADABLE)]);
+    let counts: Option<Vec<Count>> = array.deserialize_any(Bounded(MAX_LEVELS, sentinel))?;
     Ok(counts.map(|counts| counts.into_iter().map(|Count(count)| count).collect()))
 }
 

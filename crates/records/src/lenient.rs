@@ -76,53 +76,53 @@ impl Number for f64 {
     }
 }
 
-/// Methods of a visitor for the types of JSON that it does not want. Each returns `$odd`, in which `$this` is the visitor.
+/// Methods of a visitor for the types of JSON that it does not want. Each returns `$sentinel`, in which `$this` is the visitor.
 macro_rules! otherwise {
-    ($this:pat => $odd:expr; $($kind:ident),*) => { $(otherwise!(@$kind $this, $odd);)* };
-    (@bool $this:pat, $odd:expr) => {
+    ($this:pat => $sentinel:expr; $($kind:ident),*) => { $(otherwise!(@$kind $this, $sentinel);)* };
+    (@bool $this:pat, $sentinel:expr) => {
         fn visit_bool<E>(self, _: bool) -> Result<Self::Value, E> {
             let $this = self;
-            Ok($odd)
+            Ok($sentinel)
         }
     };
-    (@number $this:pat, $odd:expr) => {
+    (@number $this:pat, $sentinel:expr) => {
         fn visit_u64<E>(self, _: u64) -> Result<Self::Value, E> {
             let $this = self;
-            Ok($odd)
+            Ok($sentinel)
         }
         fn visit_i64<E>(self, _: i64) -> Result<Self::Value, E> {
             let $this = self;
-            Ok($odd)
+            Ok($sentinel)
         }
         fn visit_f64<E>(self, _: f64) -> Result<Self::Value, E> {
             let $this = self;
-            Ok($odd)
+            Ok($sentinel)
         }
     };
-    (@text $this:pat, $odd:expr) => {
+    (@text $this:pat, $sentinel:expr) => {
         fn visit_str<E>(self, _: &str) -> Result<Self::Value, E> {
             let $this = self;
-            Ok($odd)
+            Ok($sentinel)
         }
     };
-    (@array $this:pat, $odd:expr) => {
+    (@array $this:pat, $sentinel:expr) => {
         fn visit_seq<A: serde::de::SeqAccess<'de>>(self, mut array: A) -> Result<Self::Value, A::Error> {
             while array.next_element::<serde::de::IgnoredAny>()?.is_some() {}
             let $this = self;
-            Ok($odd)
+            Ok($sentinel)
         }
     };
-    (@object $this:pat, $odd:expr) => {
+    (@object $this:pat, $sentinel:expr) => {
         fn visit_map<A: serde::de::MapAccess<'de>>(self, mut object: A) -> Result<Self::Value, A::Error> {
             while object.next_entry::<serde::de::IgnoredAny, serde::de::IgnoredAny>()?.is_some() {}
             let $this = self;
-            Ok($odd)
+            Ok($sentinel)
         }
     };
-    (@null $this:pat, $odd:expr) => {
+    (@null $this:pat, $sentinel:expr) => {
         fn visit_unit<E>(self) -> Result<Self::Value, E> {
             let $this = self;
-            Ok($odd)
+            Ok($sentinel)
         }
     };
 }
@@ -173,8 +173,8 @@ fn number_or_text<'de, D: Deserializer<'de>, N: Number>(number: D, text: fn(&str
     number.deserialize_any(AnyNumber(text))
 }
 
-/// Reads an object. Null becomes `None`, and a value of another type the result of `odd`.
-pub(super) fn object<'de, D, T>(object: D, odd: fn() -> Option<T>) -> Result<Option<T>, D::Error>
+/// Reads an object. Null becomes `None`, and a value of another type the result of `sentinel`.
+pub(super) fn object<'de, D, T>(object: D, sentinel: fn() -> Option<T>) -> Result<Option<T>, D::Error>
 where
     D: Deserializer<'de>,
     T: Deserialize<'de>,
@@ -191,7 +191,7 @@ where
         otherwise!(_ => None; null);
         otherwise!(this => this.0(); bool, number, text, array);
     }
-    object.deserialize_any(Object(odd))
+    object.deserialize_any(Object(sentinel))
 }
 
 /// An object in an array or in another object.
@@ -199,7 +199,7 @@ pub(super) struct Element<T>(pub T);
 
 impl<'de, T: Schema + Deserialize<'de>> Deserialize<'de> for Element<T> {
     fn deserialize<D: Deserializer<'de>>(element: D) -> Result<Self, D::Error> {
-        Ok(Self(object(element, || Some(T::odd()))?.unwrap_or_else(T::odd)))
+        Ok(Self(object(element, || Some(T::wrong_type_sentinel()))?.unwrap_or_else(T::wrong_type_sentinel)))
     }
 }
 
@@ -260,7 +260,7 @@ mod tests {
         }
         for odd in [json!("1"), json!(true), json!([1]), json!(7)] {
             let record: IterationStats = serde_json::from_value(json!({"kvCacheStats": odd})).unwrap();
-            assert_eq!(record.kv_cache_stats, Some(KvCacheStats::odd()), "{odd}");
+            assert_eq!(record.kv_cache_stats, Some(KvCacheStats::wrong_type_sentinel()), "{odd}");
         }
         let record: IterationStats =
             serde_json::from_value(json!({"iter": null, "kvCacheStats": null, "gpuMemUsage": null})).unwrap();

@@ -76,9 +76,9 @@ impl TimingMetrics {
 
 /// Reads the entry of one server and drops the entries nested in it, which would take many times the memory of their
 /// text.
-pub(super) fn half<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Box<PerfMetricsEntry>>, D::Error> {
-    let half: Option<PerfMetricsEntry> = lenient::object(deserializer, || None)?;
-    Ok(half.map(|half| Box::new(PerfMetricsEntry { ctx_perf_metrics: None, gen_perf_metrics: None, ..half })))
+pub(super) fn nested<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Box<PerfMetricsEntry>>, D::Error> {
+    let nested: Option<PerfMetricsEntry> = lenient::object(deserializer, || None)?;
+    Ok(nested.map(|nested| Box::new(PerfMetricsEntry { ctx_perf_metrics: None, gen_perf_metrics: None, ..nested })))
 }
 
 #[cfg(test)]

@@ -96,7 +96,7 @@ mod tests {
         let (short, long) = ("4".repeat(64), "4".repeat(65));
         let rows: PoolRows<SsmSnapshotStats> =
             serde_json::from_str(&format!("{{\"{short}\":{{}},\"{long}\":{{}},\"\\u0034\":3}}")).unwrap();
-        let read = [(short.into(), SsmSnapshotStats::default()), ("4".into(), SsmSnapshotStats::odd())];
+        let read = [(short.into(), SsmSnapshotStats::default()), ("4".into(), SsmSnapshotStats::wrong_type_sentinel())];
         assert_eq!(rows.0, read);
         assert!(rows.weight() >= 2 * size_of::<(Box<str>, SsmSnapshotStats)>() + 65, "{}", rows.weight());
     }

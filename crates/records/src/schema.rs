@@ -168,7 +168,7 @@ pub trait Schema: Default {
     fn weight(&self) -> usize;
 
     /// Stands for a value that is not an object. No object has these numbers.
-    fn odd() -> Self;
+    fn wrong_type_sentinel() -> Self;
 }
 
 /// `message` itself if all its values are possible. Otherwise a copy without its impossible values, in `repaired`. One absurd number
@@ -293,8 +293,8 @@ macro_rules! schema {
                     0 $(+ <kind::$Kind as Kind<$type>>::weight(&self.$member))*
                 }
 
-                fn odd() -> Self {
-                    Self { $($member: <kind::$Kind as Kind<$type>>::odd()),* }
+                fn wrong_type_sentinel() -> Self {
+                    Self { $($member: <kind::$Kind as Kind<$type>>::wrong_type_sentinel()),* }
                 }
             }
 

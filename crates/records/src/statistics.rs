@@ -325,7 +325,7 @@ schema! { OTHERS:
         disagg_request_id: u64 = "disaggRequestId" [Id none("as above, in disaggregated serving")];
         /// True if the entry is from the generation server of disaggregated serving.
         ctx_request_id: bool = "ctxRequestId" [Presence];
-        perf_metrics: RequestPerfMetrics = "perfMetrics" [Telling];
+        perf_metrics: RequestPerfMetrics = "perfMetrics" [LenientPart];
         /// The steps of the request, if the engine measures them.
         time_breakdown_metrics: StepTimes = "timeBreakdownMetrics" [Part];
         /// Why the request ended, if the publisher knows the response.
@@ -337,9 +337,9 @@ schema! { OTHERS:
         /// Tokens of the prompt that were found in the KV cache, if the publisher knows the response.
         cached_tokens: u64 = "cachedTokens" [UnsignedCount];
         /// The context server's entry, if this one is from a disaggregated server and so has no metrics of its own.
-        ctx_perf_metrics: Box<PerfMetricsEntry> = "ctxPerfMetrics" [Half];
+        ctx_perf_metrics: Box<PerfMetricsEntry> = "ctxPerfMetrics" [NestedEntry];
         /// The generation server's entry.
-        gen_perf_metrics: Box<PerfMetricsEntry> = "genPerfMetrics" [Half];
+        gen_perf_metrics: Box<PerfMetricsEntry> = "genPerfMetrics" [NestedEntry];
         /// When the disaggregated server received the request.
         disagg_server_arrival_time: f64 = "disaggServerArrivalTime" [Seconds];
         /// When the disaggregated server sent the first token.

@@ -40,7 +40,7 @@ impl Steps {
     }
 
     /// Stands for the list in a value that is not an object.
-    pub(super) fn odd() -> Self {
+    pub(super) fn wrong_type_sentinel() -> Self {
         Self { gpu_forward_ms: Some(f64::UNREADABLE), ..Self::unreadable() }
     }
 
@@ -70,7 +70,7 @@ impl Steps {
                 *sum = Some(sum.unwrap_or(0.0) + more);
             }
         };
-        if *step == Step::odd() {
+        if *step == Step::wrong_type_sentinel() {
             self.token_times.push(f64::UNREADABLE);
             return;
         }

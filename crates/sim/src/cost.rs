@@ -91,7 +91,7 @@ impl Costs {
 
     /// Seconds of an iteration.
     #[must_use]
-    pub fn together(&self, host: f64, gpu: f64) -> f64 {
+    pub fn iteration_seconds(&self, host: f64, gpu: f64) -> f64 {
         if self.overlap { host.max(gpu) } else { host + gpu }
     }
 }

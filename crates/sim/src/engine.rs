@@ -222,14 +222,14 @@ impl Engine {
         }
         match self.passes.phase {
             Phase::Handle => self.handle(now, &mut step),
-            Phase::Rest => {}
+            Phase::Finish => {}
             Phase::Fetch => {
                 self.spin(now);
                 self.end_others(now);
                 step.entries = std::mem::take(&mut self.writer.entries);
             }
         }
-        if !self.rests(now) {
+        if !self.begin_tail(now) {
             self.begin_pass(now, &mut step);
         }
         step.progress = std::mem::take(&mut self.progress);

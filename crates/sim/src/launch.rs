@@ -66,17 +66,17 @@ impl Engine {
         let (start, seconds) = if overlaps {
             (built.max(before), gpu + loading)
         } else {
-            (now, self.config.costs.together(host, gpu) + loading)
+            (now, self.config.costs.iteration_seconds(host, gpu) + loading)
         };
         let delay = self.faults.delay(start, seconds);
         self.truth.busy_seconds += gpu;
         let end = start + seconds + delay;
         match self.launched.front().map(|before| before.end) {
             Some(handled) => self.passes.wait(Phase::Handle, Some(built.max(handled))),
-            None if overlaps => self.passes.wait(Phase::Rest, Some(now + host)),
+            None if overlaps => self.passes.wait(Phase::Finish, Some(now + host)),
             None => self.passes.wait(Phase::Handle, Some(end)),
         }
-        self.passes.rest = if overlaps { (1.0 - BUILD) * host } else { 0.0 };
+        self.passes.tail_seconds = if overlaps { (1.0 - BUILD) * host } else { 0.0 };
         let (pass, pass_begin, slot) = (self.iter, self.passes.begin, self.passes.slot);
         let since = now.max(before);
         let launched =
@@ -97,7 +97,7 @@ impl Engine {
         if let Some(before) = self.launched.front() {
             let host = self.config.costs.host_seconds(&Work::default());
             self.passes.wait(Phase::Handle, Some(before.end.max(now + BUILD * host)));
-            self.passes.rest = (1.0 - BUILD) * host;
+            self.passes.tail_seconds = (1.0 - BUILD) * host;
         } else if !self.config.release.is_cpp() {
             // `spin` counts the passes from now on. The wait for work is not one of them.
             if now > self.passes.begin {

@@ -15,7 +15,7 @@ impl Engine {
         let costs = &self.config.costs;
         let seconds = |work: &Work| {
             let drafts = if work.generation_requests > 0 { drafts } else { 0.0 };
-            costs.together(costs.host_seconds(work), costs.gpu_seconds(work) + drafts)
+            costs.iteration_seconds(costs.host_seconds(work), costs.gpu_seconds(work) + drafts)
         };
         for (rank, batch) in self.ranks.iter_mut().zip(&launched.batches) {
             let work = &batch.work;

@@ -20,7 +20,7 @@ pub(crate) enum Phase {
     /// It handles the tokens of the oldest launched batch.
     Handle,
     /// It ends the pass.
-    Rest,
+    Finish,
 }
 
 #[derive(Debug)]
@@ -34,7 +34,7 @@ pub(crate) struct Passes {
     pub(crate) last: f64,
     pub(crate) before_last: f64,
     /// Seconds of the running pass after the tokens are handled.
-    pub(crate) rest: f64,
+    pub(crate) tail_seconds: f64,
     /// When the last batch was handled.
     pub(crate) handled_at: f64,
     /// New requests of passes without a batch. The next batch reports them.
@@ -45,8 +45,8 @@ pub(crate) struct Passes {
 impl Passes {
     pub(crate) fn new(begin: f64) -> Self {
         let (due, intake) = (None, Intake::default());
-        let (last, before_last, rest, handled_at) = (0.0, 0.0, 0.0, begin);
-        Self { phase: Phase::Fetch, due, begin, last, before_last, rest, handled_at, intake, slot: 0 }
+        let (last, before_last, tail_seconds, handled_at) = (0.0, 0.0, 0.0, begin);
+        Self { phase: Phase::Fetch, due, begin, last, before_last, tail_seconds, handled_at, intake, slot: 0 }
     }
 
     pub(crate) fn wait(&mut self, phase: Phase, due: Option<f64>) {
@@ -88,11 +88,11 @@ impl Engine {
         self.iter += 1;
     }
 
-    /// After the tokens of a batch are handled: whether the pass still has work. If not, ends the pass.
-    pub(crate) fn rests(&mut self, now: f64) -> bool {
-        let rest = std::mem::take(&mut self.passes.rest);
-        if self.passes.phase == Phase::Handle && rest > 0.0 {
-            self.passes.wait(Phase::Rest, Some(now + rest));
+    /// After the tokens of a batch are handled: begins the work that the pass still has. If it has none, ends the pass and returns false.
+    pub(crate) fn begin_tail(&mut self, now: f64) -> bool {
+        let seconds = std::mem::take(&mut self.passes.tail_seconds);
+        if self.passes.phase == Phase::Handle && seconds > 0.0 {
+            self.passes.wait(Phase::Finish, Some(now + seconds));
             return true;
         }
         if self.passes.phase != Phase::Fetch && !self.config.release.is_cpp() {

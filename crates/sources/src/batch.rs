@@ -22,7 +22,7 @@ pub struct Batch {
     /// True if the records are the content of an engine's ring, which drops its oldest records when it is full.
     pub from_ring: bool,
     /// True if the poll has taken records from the engine that it could not read.
-    pub lost_rest: bool,
+    pub drained_unparsed: bool,
     /// Names that show whether the server is newer than this exporter: keys of its messages and families of its page,
     /// collected now and then, and paths whose answers have an unknown structure.
     pub keys: BTreeSet<String>,

@@ -47,7 +47,7 @@ pub(super) struct ServerPageReader {
 struct PageRead {
     client: HttpClient,
     last: Option<LastCounts>,
-    page: Result<ServerPage, Unread>,
+    page: Result<ServerPage, PageReadError>,
 }
 
 #[derive(Debug)]
@@ -58,7 +58,7 @@ pub(super) struct ServerPage {
 
 /// Why a reading has no metrics.
 #[derive(Debug)]
-pub(super) enum Unread {
+pub(super) enum PageReadError {
     Missing,
     /// The status of the answer is another error. The text says what to do.
     Refused(String),
@@ -107,10 +107,10 @@ impl ServerPageReader {
                     self.arrived = Some(metrics);
                     names.extend(families);
                 }
-                Err(Unread::Missing) => self.missing = true,
-                Err(Unread::Refused(why)) => self.refusal = Some(why),
-                Err(Unread::NotAPage) => _ = names.insert(PATH.to_owned()),
-                Err(Unread::Failed) => {}
+                Err(PageReadError::Missing) => self.missing = true,
+                Err(PageReadError::Refused(why)) => self.refusal = Some(why),
+                Err(PageReadError::NotAPage) => _ = names.insert(PATH.to_owned()),
+                Err(PageReadError::Failed) => {}
             }
         }
         if self.missing || self.several_frontends || !self.reading.is_empty() || Instant::now() < self.due {
@@ -136,19 +136,19 @@ async fn read(mut client: HttpClient, last: Option<LastCounts>) -> PageRead {
 
 impl ReadPage for HttpClient {
     type Page = ServerPage;
-    type Error = Unread;
+    type Error = PageReadError;
 
     /// Each reading opens a new connection.
-    async fn read_page(&mut self, _: bool) -> Result<ServerPage, Unread> {
+    async fn read_page(&mut self, _: bool) -> Result<ServerPage, PageReadError> {
         self.disconnect();
         let page = match timeout(TIMEOUT, pin!(self.read(PATH))).await {
             Ok(Ok(body)) => match parse_server_metrics(body) {
                 Ok(metrics) => Ok(ServerPage { metrics, families: family_names(body) }),
-                Err(NotAPage) => Err(Unread::NotAPage),
+                Err(NotAPage) => Err(PageReadError::NotAPage),
             },
-            Ok(Err(error)) if error.is_missing() => Err(Unread::Missing),
-            Ok(Err(error)) if error.status().is_some() => Err(Unread::Refused(error.to_string())),
-            Ok(Err(_)) | Err(_) => Err(Unread::Failed),
+            Ok(Err(error)) if error.is_missing() => Err(PageReadError::Missing),
+            Ok(Err(error)) if error.status().is_some() => Err(PageReadError::Refused(error.to_string())),
+            Ok(Err(_)) | Err(_) => Err(PageReadError::Failed),
         };
         self.release();
         page

@@ -200,7 +200,7 @@ impl TrtllmServe {
         });
         if !matches!(done, Ok(false)) {
             let is_begun = self.unparsed.is_some_and(|answer| answer.is_begun());
-            batch.lost_rest |= done.is_err() && is_begun;
+            batch.drained_unparsed |= done.is_err() && is_begun;
             self.forget_response();
         }
         if done.as_ref().is_ok_and(|done| *done) {
@@ -255,7 +255,7 @@ impl TrtllmServe {
         if parse_received(&self.client, &mut self.unparsed, statistics, batch) == Ok(false) {
             return true;
         }
-        batch.lost_rest |= statistics == StatisticsArray::Records && self.client.is_unanswered();
+        batch.drained_unparsed |= statistics == StatisticsArray::Records && self.client.is_unanswered();
         self.forget_response();
         self.reads_entries = false;
         self.version.may_be_replaced();

@@ -4,32 +4,32 @@ use trtllm_fold::EngineState;
 
 use super::blind::{BlindSpot, is_costly, needed};
 use super::cause::Cause;
-use super::reading::{Reading, Silence};
+use super::input::{Silence, VerdictInput};
 use super::rules::{RULES, alone, silent, unseen_limit};
 use super::verdict::{Confidence, Found, Severity, Verdict};
 
 /// The verdict at this moment. Absent while too little is known. `wall` is the time in seconds since 1970.
 #[must_use]
-pub fn judge(reading: &Reading, wall: f64) -> Option<Verdict> {
-    let mut found = RULES.iter().filter_map(|(cause, rule)| Some((*cause, rule(reading)?)));
-    let Some((cause, first)) = found.next().or_else(|| alone(reading)).or_else(|| unseen_limit(reading)) else {
+pub fn judge(input: &VerdictInput, wall: f64) -> Option<Verdict> {
+    let mut found = RULES.iter().filter_map(|(cause, rule)| Some((*cause, rule(input)?)));
+    let Some((cause, first)) = found.next().or_else(|| alone(input)).or_else(|| unseen_limit(input)) else {
         // A working engine is called healthy only after some time slots with work, an idle engine at once.
-        let is_known = reading.has_work || reading.kept.sums.iterations <= 0.0 || reading.now.sums.iterations <= 0.0;
-        return is_known.then(|| certain(reading, healthy(reading, wall)));
+        let is_known = input.has_work || input.kept.sums.iterations <= 0.0 || input.now.sums.iterations <= 0.0;
+        return is_known.then(|| certain(input, healthy(input, wall)));
     };
     // While the engine does not answer, its statistics are old, and other causes that they show mean nothing.
     let consequences = match cause {
         Cause::Unavailable => Vec::new(),
         _ => found.map(|(cause, _)| cause).collect(),
     };
-    Some(certain(reading, verdict(cause, first, consequences, reading.cost(), wall)))
+    Some(certain(input, verdict(cause, first, consequences, input.cost(), wall)))
 }
 
 /// Adds to a verdict what cannot be seen, and what that means for it.
-fn certain(reading: &Reading, mut verdict: Verdict) -> Verdict {
-    let blind = reading.blind_spots();
+fn certain(input: &VerdictInput, mut verdict: Verdict) -> Verdict {
+    let blind = input.blind_spots();
     let missing: Vec<_> = blind.iter().filter(|blind| needed(verdict.cause).contains(blind)).collect();
-    verdict.blind = blind.iter().map(|blind| BlindSpot::of(*blind, reading.facts.notices.only_log)).collect();
+    verdict.blind = blind.iter().map(|blind| BlindSpot::of(*blind, input.facts.notices.only_log)).collect();
     if !missing.is_empty() {
         verdict.confidence = Confidence::Low;
         if is_costly(verdict.cause) {
@@ -55,18 +55,18 @@ fn plain(text: &str) -> String {
     text.replace('`', "")
 }
 
-fn healthy(reading: &Reading, wall: f64) -> Verdict {
-    let says = match reading.has_work {
+fn healthy(input: &VerdictInput, wall: f64) -> Verdict {
+    let says = match input.has_work {
         true => "The engine serves what arrives.",
-        false if reading.facts.notices.only_requests && reading.now.distributions.e2e.count > 0.0 => {
+        false if input.facts.notices.only_requests && input.now.distributions.e2e.count > 0.0 => {
             "Nothing delays the first tokens of these requests; what limits the engines is unknown here."
         }
-        false if reading.facts.state == EngineState::Busy => {
+        false if input.facts.state == EngineState::Busy => {
             "Requests are active, and the records do not show any batch."
         }
         false => "The engine is idle.",
     };
-    verdict(Cause::None, Found::new(says).severity(Severity::None), Vec::new(), reading.cost(), wall)
+    verdict(Cause::None, Found::new(says).severity(Severity::None), Vec::new(), input.cost(), wall)
 }
 
 fn verdict(cause: Cause, found: Found, consequences: Vec<Cause>, cost: Option<String>, since: f64) -> Verdict {
@@ -95,12 +95,12 @@ const RECOVERED: u32 = 3;
 
 /// The verdict on one engine over time. It does not change if another cause is found only for a moment.
 #[derive(Debug, Clone, Default)]
-pub struct Steady {
+pub struct DebouncedVerdict {
     verdict: Option<Verdict>,
-    other: Option<(Cause, u32)>,
+    candidate: Option<(Cause, u32)>,
 }
 
-impl Steady {
+impl DebouncedVerdict {
     #[must_use]
     pub fn verdict(&self) -> Option<&Verdict> {
         self.verdict.as_ref()
@@ -112,9 +112,9 @@ impl Steady {
     }
 
     /// Updates the verdict with the one of the next moment.
-    pub fn follow(&mut self, next: Option<Verdict>) {
+    pub fn update(&mut self, next: Option<Verdict>) {
         let Some(mut next) = next else {
-            (self.verdict, self.other) = (None, None);
+            (self.verdict, self.candidate) = (None, None);
             return;
         };
         let Some(now) = &self.verdict else {
@@ -123,10 +123,10 @@ impl Steady {
         };
         if next.cause == now.cause {
             next.since = now.since;
-            (self.verdict, self.other) = (Some(next), None);
+            (self.verdict, self.candidate) = (Some(next), None);
             return;
         }
-        let times = match self.other {
+        let times = match self.candidate {
             Some((cause, times)) if cause == next.cause => times + 1,
             _ => 1,
         };
@@ -138,9 +138,9 @@ impl Steady {
             _ => STEADY,
         };
         if times >= needed {
-            (self.verdict, self.other) = (Some(next), None);
+            (self.verdict, self.candidate) = (Some(next), None);
         } else {
-            self.other = Some((next.cause, times));
+            self.candidate = Some((next.cause, times));
         }
     }
 }
@@ -153,14 +153,14 @@ mod tests {
     use trtllm_analysis::window::{Mark, Window};
 
     use super::*;
-    use crate::reading::EngineFacts;
+    use crate::input::EngineFacts;
 
     #[test]
     fn an_engine_with_active_requests_is_not_called_idle() {
         let says = |state| {
             let (engine, mut window) = (ObservedEngine::new(Duration::from_secs(15)), Window::default());
             [0.0, 60.0].into_iter().for_each(|at| window.push(Mark::of(&engine, at)));
-            judge(&Reading::of(EngineFacts::in_state(state), &window, &[]).unwrap(), 0.0).unwrap().says
+            judge(&VerdictInput::of(EngineFacts::in_state(state), &window, &[]).unwrap(), 0.0).unwrap().says
         };
         assert_eq!(says(EngineState::Idle), "The engine is idle.");
         assert!(says(EngineState::Busy).contains("do not show any batch"));

@@ -6,7 +6,7 @@ pub mod blind;
 pub mod cause;
 pub mod findings;
 pub mod gpu_window;
+pub mod input;
 pub mod judge;
-pub mod reading;
 mod rules;
 pub mod verdict;

@@ -24,7 +24,7 @@ impl Range {
 }
 
 /// The total of two independent errors.
-pub(crate) fn together(one: f64, other: f64) -> f64 {
+pub(crate) fn combine_errors(one: f64, other: f64) -> f64 {
     (one * one + other * other).sqrt()
 }
 

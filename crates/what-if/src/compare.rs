@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::answer::{Range, together};
+use crate::answer::{Range, combine_errors};
 use crate::costs::CostEstimator;
 use crate::measured_engine::{EqualWork, MeasuredEngine, Workload};
 
@@ -95,7 +95,7 @@ fn engine(before: &MeasuredEngine, after: &MeasuredEngine) -> Result<EngineRatio
         let there = ratio(&first, after.equal_work.iter().filter(|work| is_part(work)))?;
         let back = ratio(&second, before.equal_work.iter().filter(|work| is_part(work)))?;
         let log = (there.log - back.log) / 2.0 + drift.ln();
-        Some(range(log, together(there.error, back.error) / 2.0))
+        Some(range(log, combine_errors(there.error, back.error) / 2.0))
     };
     let decode = part(|work| work.context_tokens <= 0.0);
     let context = part(|work| work.context_tokens > 0.0);
@@ -144,7 +144,7 @@ fn ratio<'a>(costs: &CostEstimator, works: impl Iterator<Item = &'a EqualWork>) 
     let log = mean(&|one| one.0);
     let spread = mean(&|one| (one.0 - log).powi(2) + one.2.powi(2));
     let count = all.powi(2) / each.iter().map(|(_, weight, _)| weight.powi(2)).sum::<f64>();
-    Some(LogRatio { log, error: together(LEAST_ERROR, (spread / count.min(INDEPENDENT)).sqrt()) })
+    Some(LogRatio { log, error: combine_errors(LEAST_ERROR, (spread / count.min(INDEPENDENT)).sqrt()) })
 }
 
 fn range(log: f64, error: f64) -> Range {

@@ -1,7 +1,7 @@
 //! Predicts the seconds of an iteration from known iterations with about the same work. A linear fit corrects for the difference in
 //! work, and for nothing else, because costs are not linear: they jump, for example where a CUDA graph ends.
 
-use crate::answer::together;
+use crate::answer::combine_errors;
 use crate::measured_engine::{EqualWork, LargestWork, MeasuredEngine, Prices};
 
 /// The work of an iteration.
@@ -129,7 +129,7 @@ impl CostEstimator {
         let beyond = self.beyond(work);
         let of_prices = self.prices.error.max(LEAST_ERROR_OF_PRICES);
         let error = ERROR_OF_KNOWN + of_prices * (far + beyond.log2().max(0.0) / 2.0);
-        PredictedSeconds { mean, error: together(error, difference), is_unclear: difference > UNCLEAR }
+        PredictedSeconds { mean, error: combine_errors(error, difference), is_unclear: difference > UNCLEAR }
     }
 
     /// The standard error in seconds from a possible jump of the costs, where a CUDA graph may end: half of the difference between

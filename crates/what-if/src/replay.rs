@@ -1,7 +1,7 @@
 //! Runs the same question many times, each time with other requests from the load and other errors of the costs. The spread of the
 //! results gives the interval of the answer.
 
-use crate::answer::{Forecast, LatencyRanges, Met, Range, together};
+use crate::answer::{Forecast, LatencyRanges, Met, Range, combine_errors};
 use crate::costs::CostEstimator;
 use crate::load::{Arrivals, Load};
 use crate::measured_engine::Objectives;
@@ -73,7 +73,7 @@ impl Question<'_> {
         let utilization =
             matches!(self.load.arrivals, Arrivals::Open { .. }).then(|| arrivals.value / capacity.value.max(1e-9));
         let stable = utilization.is_none_or(|utilization| utilization < 1.0);
-        let utilization = utilization.map(|value| (value, together(arrivals.relative(), capacity.relative())));
+        let utilization = utilization.map(|value| (value, combine_errors(arrivals.relative(), capacity.relative())));
         let tokens_each = of(|run| run.tokens / run.requests.max(1e-9), 0.0);
         // Above capacity, the capacity is more certain than the rate of a run, which begins with an empty queue.
         let requests = if stable { of(|run| run.requests, LEAST_OF_RATES) } else { capacity };
@@ -247,6 +247,6 @@ fn times(range: &Range, factor: f64) -> Range {
 
 fn difference(one: &Range, other: &Range) -> Range {
     let value = one.value - other.value;
-    let side = together(one.high - one.value, other.high - other.value);
+    let side = combine_errors(one.high - one.value, other.high - other.value);
     Range { value, low: (value - side).max(0.0), high: value + side }
 }

@@ -156,7 +156,7 @@ mod tests {
             let at = RecordedMoment { clock_us: sent, us: 0 };
             tap.about(&EngineAbout::default(), at);
             (0..100).for_each(|_| tap.message(Message::Record(Box::default()), at));
-            tap.settled(Settled { from_ring: true, lost_rest: false }, at);
+            tap.settled(Settled { from_ring: true, drained_unparsed: false }, at);
             tap.end();
             sent += 1;
         };

@@ -37,7 +37,7 @@ pub trait Kind<T> {
     }
 
     /// What the value is in an object of a wrong type. It differs from a value of a wrong type.
-    fn odd() -> Option<T> {
+    fn wrong_type_sentinel() -> Option<T> {
         None
     }
 
@@ -58,7 +58,7 @@ pub trait Kind<T> {
 
 /// Declares kinds of numbers: the type, the test of a number (0 is possible), and what the number is in an object of a wrong type.
 macro_rules! numbers {
-    ($($(#[$about:meta])* $Name:ident: $type:ty, $read:path, $odd:expr, $key:literal, |$number:ident| $test:expr;)*) => { $(
+    ($($(#[$about:meta])* $Name:ident: $type:ty, $read:path, $sentinel:expr, $key:literal, |$number:ident| $test:expr;)*) => { $(
         $(#[$about])*
         #[derive(Debug)]
         pub struct $Name;
@@ -76,8 +76,8 @@ macro_rules! numbers {
                 $test
             }
 
-            fn odd() -> Option<$type> {
-                Some($odd)
+            fn wrong_type_sentinel() -> Option<$type> {
+                Some($sentinel)
             }
 
             #[inline]
@@ -184,7 +184,7 @@ pub struct Part;
 
 impl<T: Schema + PartialEq + for<'de> Deserialize<'de>> Kind<T> for Part {
     fn read<'de, D: Deserializer<'de>>(value: D) -> Result<Option<T>, D::Error> {
-        lenient::object(value, || Some(T::odd()))
+        lenient::object(value, || Some(T::wrong_type_sentinel()))
     }
 
     fn is_possible(part: &Option<T>) -> bool {
@@ -193,7 +193,7 @@ impl<T: Schema + PartialEq + for<'de> Deserialize<'de>> Kind<T> for Part {
 
     fn repair(part: &mut Option<T>, key: &'static str, rejected: &mut Rejected) {
         match part {
-            Some(odd) if *odd == T::odd() => {
+            Some(sentinel) if *sentinel == T::wrong_type_sentinel() => {
                 *part = None;
                 rejected.value(key);
             }
@@ -209,9 +209,9 @@ impl<T: Schema + PartialEq + for<'de> Deserialize<'de>> Kind<T> for Part {
 
 /// A struct whose presence tells what the message is. A value of a wrong type counts as absent.
 #[derive(Debug)]
-pub struct Telling;
+pub struct LenientPart;
 
-impl<T: Schema + PartialEq + for<'de> Deserialize<'de>> Kind<T> for Telling {
+impl<T: Schema + PartialEq + for<'de> Deserialize<'de>> Kind<T> for LenientPart {
     fn read<'de, D: Deserializer<'de>>(value: D) -> Result<Option<T>, D::Error> {
         lenient::object(value, || None)
     }
@@ -231,25 +231,25 @@ impl<T: Schema + PartialEq + for<'de> Deserialize<'de>> Kind<T> for Telling {
 
 /// The entry of one server in the entry of an orchestrator. The entries nested in it are dropped.
 #[derive(Debug)]
-pub struct Half;
+pub struct NestedEntry;
 
-impl Kind<Box<PerfMetricsEntry>> for Half {
+impl Kind<Box<PerfMetricsEntry>> for NestedEntry {
     fn read<'de, D: Deserializer<'de>>(value: D) -> Result<Option<Box<PerfMetricsEntry>>, D::Error> {
-        crate::perf_metrics::half(value)
+        crate::perf_metrics::nested(value)
     }
 
-    fn is_possible(half: &Option<Box<PerfMetricsEntry>>) -> bool {
-        half.as_ref().is_none_or(|half| half.is_plausible())
+    fn is_possible(nested: &Option<Box<PerfMetricsEntry>>) -> bool {
+        nested.as_ref().is_none_or(|nested| nested.is_plausible())
     }
 
-    fn repair(half: &mut Option<Box<PerfMetricsEntry>>, key: &'static str, rejected: &mut Rejected) {
-        let mut part = half.take().map(|half| *half);
+    fn repair(nested: &mut Option<Box<PerfMetricsEntry>>, key: &'static str, rejected: &mut Rejected) {
+        let mut part = nested.take().map(|nested| *nested);
         Part::repair(&mut part, key, rejected);
-        *half = part.map(Box::new);
+        *nested = part.map(Box::new);
     }
 
-    fn weight(half: &Option<Box<PerfMetricsEntry>>) -> usize {
-        half.as_ref().map_or(0, |half| size_of::<PerfMetricsEntry>() + half.weight())
+    fn weight(nested: &Option<Box<PerfMetricsEntry>>) -> usize {
+        nested.as_ref().map_or(0, |nested| size_of::<PerfMetricsEntry>() + nested.weight())
     }
 }
 
@@ -259,7 +259,7 @@ pub struct Rows;
 
 impl<R: Schema + PartialEq + for<'de> Deserialize<'de>> Kind<PoolRows<R>> for Rows {
     fn read<'de, D: Deserializer<'de>>(value: D) -> Result<Option<PoolRows<R>>, D::Error> {
-        lenient::object(value, || Some(PoolRows::from_row(R::odd())))
+        lenient::object(value, || Some(PoolRows::from_row(R::wrong_type_sentinel())))
     }
 
     fn is_possible(rows: &Option<PoolRows<R>>) -> bool {
@@ -340,8 +340,8 @@ impl Kind<Steps> for StepList {
         Steps::deserialize(value).map(Some)
     }
 
-    fn odd() -> Option<Steps> {
-        Some(Steps::odd())
+    fn wrong_type_sentinel() -> Option<Steps> {
+        Some(Steps::wrong_type_sentinel())
     }
 
     fn is_possible(steps: &Option<Steps>) -> bool {

@@ -7,7 +7,7 @@ use trtllm_records::BenchReport;
 use super::Finding;
 use crate::cause::Cause;
 use crate::finding_rules;
-use crate::reading::Reading;
+use crate::input::VerdictInput;
 use crate::rules::incomplete;
 use crate::verdict::Unit;
 
@@ -94,12 +94,12 @@ const FEW_UNSEEN: f64 = 0.05;
 /// A mean is used only if it covers at least this many iterations or requests.
 const ENOUGH: f64 = 10.0;
 
-/// What is known of an engine: the reading of its window, and other facts.
+/// What is known of an engine: what its verdict is made from, and other facts.
 #[derive(Debug, Clone, Copy)]
 pub struct EngineCase<'a> {
     /// The model and version of the engine.
     pub subject: &'a str,
-    pub reading: &'a Reading,
+    pub input: &'a VerdictInput,
     pub cause: Option<Cause>,
     /// Number of requests that were completed since the exporter first saw the engine.
     pub completed: f64,
@@ -115,19 +115,19 @@ pub struct EngineCase<'a> {
 /// All findings about an engine.
 #[must_use]
 pub fn findings(case: &EngineCase<'_>) -> Vec<Finding> {
-    let EngineCase { subject, reading, .. } = *case;
-    let (span, mut found) = (&reading.now, Vec::new());
+    let EngineCase { subject, input, .. } = *case;
+    let (span, mut found) = (&input.now, Vec::new());
     if span.counts.restarts > 0.0 {
         found.push(RESTARTED.about(subject).with("restarts", span.counts.restarts, Unit::Count, None));
     }
     if case.cause != Some(Cause::Statistics)
-        && let Some((_, incomplete)) = incomplete(reading)
+        && let Some((_, incomplete)) = incomplete(input)
     {
         found.push(Finding::beside(&STATISTICS, subject, incomplete));
     }
     let polling = &span.polling;
-    let failed = Reading::share(polling.polls_failed, polling.polls);
-    if matches!(reading.facts.state, EngineState::Busy | EngineState::Idle) && failed >= FAILING_SHARE {
+    let failed = VerdictInput::share(polling.polls_failed, polling.polls);
+    if matches!(input.facts.state, EngineState::Busy | EngineState::Idle) && failed >= FAILING_SHARE {
         found.push(FAILING.about(subject).with("polls that failed", failed, Unit::Share, FAILING_SHARE));
     }
     let rejected = [("rejected records", polling.records_rejected), ("rejected values", polling.values_rejected)];
@@ -142,14 +142,14 @@ pub fn findings(case: &EngineCase<'_>) -> Vec<Finding> {
     if case.has_no_latencies && case.completed >= SOME_REQUESTS && span.counts.completed > 0.0 {
         found.push(NO_LATENCIES.about(subject).with("completed requests", case.completed, Unit::Count, None));
     }
-    if reading.facts.notices.first_token_is_early && span.distributions.ttft.count > 0.0 {
+    if input.facts.notices.first_token_is_early && span.distributions.ttft.count > 0.0 {
         found.push(FIRST_TOKEN_EARLY.about(subject));
     }
-    if reading.lacks_reasons() && reading.failures().0 > 0.0 {
-        let (missing, share) = reading.without_reason();
+    if input.lacks_reasons() && input.failures().0 > 0.0 {
+        let (missing, share) = input.without_reason();
         let without =
             WITHOUT_REASON.about(subject).with("requests without a finish reason", missing, Unit::Count, None);
-        found.push(without.with("their share", share, Unit::Share, crate::reading::WITHOUT_REASON));
+        found.push(without.with("their share", share, Unit::Share, crate::input::WITHOUT_REASON));
     }
     let counts = &span.counts;
     if counts.met_all + counts.missed_all <= 0.0 && counts.unknown_all > 0.0 {
@@ -176,7 +176,7 @@ pub fn newer(subject: &str, unread_keys: &[String], missing_endpoints: &[&str]) 
 
 fn below_benchmark(case: &EngineCase<'_>, bench: &BenchReport) -> Option<Finding> {
     let positive = |value: Option<f64>| value.filter(|value| *value > 0.0);
-    let (span, sums) = (&case.reading.now, &case.reading.now.sums);
+    let (span, sums) = (&case.input.now, &case.input.now.sums);
     let performance = &bench.performance;
     let bench_rate = positive(performance.token_throughput_per_sec)?;
     // If the report lacks the number of concurrent requests, compute it as trtllm-bench does.
@@ -189,7 +189,7 @@ fn below_benchmark(case: &EngineCase<'_>, bench: &BenchReport) -> Option<Finding
         return None;
     }
     // The sums cover only the time of iterations. While no iteration runs, there is no request in the engine.
-    let requests = span.busy() * Reading::share(sums.scheduled + sums.backlog, sums.iterations);
+    let requests = span.busy() * VerdictInput::share(sums.scheduled + sums.backlog, sums.iterations);
     // Requests beyond the size of all batches only wait. With attention data parallelism, each GPU has its own batch. The
     // report does not say whether the benchmark used it, so assume that it did.
     let gpus = positive(bench.metadata.num_gpus).or(positive(bench.configuration.tp_size));

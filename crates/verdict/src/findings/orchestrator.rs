@@ -8,7 +8,7 @@ use trtllm_records::orchestrator::Side;
 
 use super::Finding;
 use crate::finding_rules;
-use crate::reading::Reading;
+use crate::input::VerdictInput;
 use crate::verdict::{Unit, percent};
 
 finding_rules! {
@@ -249,6 +249,6 @@ fn unanswered_streams(marks: &VecDeque<OrchestratorMark>) -> Option<(f64, f64)> 
 
 /// `part` ÷ `of`, if it is above [`ORCHESTRATOR_ERRORS`] and `of` is large enough.
 fn many(part: f64, of: f64) -> Option<f64> {
-    let share = Reading::share(part, of);
+    let share = VerdictInput::share(part, of);
     (of >= ENOUGH_REQUESTS && share > ORCHESTRATOR_ERRORS).then_some(share)
 }

@@ -17,7 +17,7 @@ use super::orchestrator::{MARKS, OrchestratorMark};
 use super::*;
 use crate::cause::Cause;
 use crate::gpu_window::{GpuMark, GpuWindow};
-use crate::reading::{EngineFacts, Notices, Reading};
+use crate::input::{EngineFacts, Notices, VerdictInput};
 
 fn names(found: &[Finding]) -> Vec<&str> {
     found.iter().map(|finding| &*finding.rule).collect()
@@ -67,7 +67,7 @@ impl Scene {
         let facts = EngineFacts { notices: self.notices, ..EngineFacts::in_state(EngineState::Busy) };
         engine::findings(&EngineCase {
             subject: "m 1",
-            reading: &Reading::of(facts, &window, &[]).unwrap(),
+            input: &VerdictInput::of(facts, &window, &[]).unwrap(),
             cause: self.cause,
             completed: 100.0,
             has_no_latencies: self.has_no_latencies,

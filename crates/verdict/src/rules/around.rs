@@ -1,6 +1,6 @@
 //! Causes outside the engine's iterations: the HTTP server, the transfer of KV caches, adapters.
 
-use crate::reading::Reading;
+use crate::input::VerdictInput;
 use crate::verdict::{Found, Unit, percent, time};
 
 /// The HTTP server is the cause if it takes at least NOTICED seconds, and the share MOST of the time to the first token.
@@ -21,12 +21,12 @@ const QUEUE_SECONDS: f64 = TRANSFER_SECONDS;
 const NO_LIMIT: f64 = 0.5;
 const LOADING: f64 = 0.15;
 
-pub(super) fn frontend(reading: &Reading) -> Option<Found> {
-    if reading.facts.notices.first_token_is_early {
+pub(super) fn frontend(input: &VerdictInput) -> Option<Found> {
+    if input.facts.notices.first_token_is_early {
         return None;
     }
-    let times = &reading.now.distributions;
-    let (ttft, before) = (times.ttft.mean()?, before_queue(reading).unwrap_or(0.0));
+    let times = &input.now.distributions;
+    let (ttft, before) = (times.ttft.mean()?, before_queue(input).unwrap_or(0.0));
     let server = times.server_ttft.mean().unwrap_or(ttft).max(ttft);
     let engine = (ttft - before).max(0.0);
     let added = server - engine;
@@ -34,7 +34,7 @@ pub(super) fn frontend(reading: &Reading) -> Option<Found> {
         Found::new(format!("The HTTP server adds {} to the {} that the engine takes to the first token.", time(added), time(engine)))
             .with("time in the HTTP server", added, Unit::Seconds, NOTICED)
             .with("its share of the time to the first token", added / server, Unit::Share, MOST)
-            .severity(reading.severity())
+            .severity(input.severity())
             .remedy(
                 "Give the server more CPU cores, set num_postprocess_workers, and raise stream_interval. Or run several frontends \
                  (--num_serve_frontends) with PROMETHEUS_MULTIPROC_DIR set, or have clients send tokens instead of long texts.",
@@ -44,36 +44,36 @@ pub(super) fn frontend(reading: &Reading) -> Option<Found> {
 }
 
 /// Mean seconds for which a request has a seat but is in no batch.
-fn held_time(reading: &Reading) -> Option<f64> {
-    let counts = &reading.now.counts;
-    let rate = reading.now.rate(counts.started.max(counts.completed));
-    (rate > 0.0).then(|| reading.of_iterations(reading.now.sums.held) / rate)
+fn held_time(input: &VerdictInput) -> Option<f64> {
+    let counts = &input.now.counts;
+    let rate = input.now.rate(counts.started.max(counts.completed));
+    (rate > 0.0).then(|| input.of_iterations(input.now.sums.held) / rate)
 }
 
 /// Seconds from the arrival of a request until the engine has it. Releases up to 1.2 stamp the arrival before they tokenise the prompt, so the
 /// queue time contains that. While seats are free, a request waits in the engine itself for two passes at most, and then for its batch.
-fn before_queue(reading: &Reading) -> Option<f64> {
-    let (now, sums) = (&reading.now, &reading.now.sums);
+fn before_queue(input: &VerdictInput) -> Option<f64> {
+    let (now, sums) = (&input.now, &input.now.sums);
     if sums.seats_known <= 0.0 || sums.seats_taken > FEW * sums.seats_known {
         return None;
     }
-    let held = held_time(reading)?;
-    let passes = 2.0 * reading.of_iterations(sums.seconds);
+    let held = held_time(input)?;
+    let passes = 2.0 * input.of_iterations(sums.seconds);
     Some((now.distributions.queue.mean()? - held - passes).max(0.0))
 }
 
-pub(super) fn transfer(reading: &Reading) -> Option<Found> {
-    let times = &reading.now.distributions;
+pub(super) fn transfer(input: &VerdictInput) -> Option<Found> {
+    let times = &input.now.distributions;
     let each = times.transfer.mean()?;
     let first = times.ttft.mean()?;
-    let waited = each + link_wait(reading, each).unwrap_or(0.0);
-    let share = Reading::share(waited, first);
+    let waited = each + link_wait(input, each).unwrap_or(0.0);
+    let share = VerdictInput::share(waited, first);
     (waited >= TRANSFER_SECONDS && share >= TRANSFER).then(|| {
         Found::new(format!("Requests wait {} for their KV cache, of {} to the first token.", time(waited), time(first)))
             .with("time for the KV cache", waited, Unit::Seconds, TRANSFER_SECONDS)
             .with("its share of the time to the first token", share, Unit::Share, TRANSFER)
             .with("mean transfer", each, Unit::Seconds, None)
-            .severity(reading.severity())
+            .severity(input.severity())
             .remedy(
                 "Use a fast path: cache_transceiver_config.backend UCX or NIXL over NVLink or InfiniBand instead of TCP; keep connections \
                  open; raise cache_transceiver_config.max_tokens_in_buffer.",
@@ -84,32 +84,32 @@ pub(super) fn transfer(reading: &Reading) -> Option<Found> {
 
 /// Seconds for which a request of a generation server waits until its transfer begins. Upstream stamps the begin when a worker of the
 /// transceiver takes the request. Until its transfer is over, the request has a seat but is in no batch.
-fn link_wait(reading: &Reading, each: f64) -> Option<f64> {
-    let (now, sums) = (&reading.now, &reading.now.sums);
+fn link_wait(input: &VerdictInput, each: f64) -> Option<f64> {
+    let (now, sums) = (&input.now, &input.now.sums);
     let is_generation_server = sums.generation_requests > 0.0 && sums.context_tokens <= 0.0;
     let busy = now.rate(now.distributions.transfer.sum);
     let at_limit = sums.waits_at_batch_limit.max(sums.waits_at_token_limit).max(sums.waits_at_full_cache);
-    if !is_generation_server || busy < BUSY_LINK || reading.of_waits(at_limit) >= MOST {
+    if !is_generation_server || busy < BUSY_LINK || input.of_waits(at_limit) >= MOST {
         return None;
     }
-    let held = held_time(reading)?;
+    let held = held_time(input)?;
     // The loop looks at transfers once in an iteration, and a request is in the batch after that.
-    let iteration = Reading::share(sums.generation_seconds, sums.generation_iterations);
+    let iteration = VerdictInput::share(sums.generation_seconds, sums.generation_iterations);
     Some((held - each - 2.0 * iteration).max(0.0))
 }
 
 /// The queue of generation servers of which only requests are known. If their records are known, these show the cause.
-pub(super) fn generation_queue(reading: &Reading) -> Option<Found> {
-    let times = &reading.now.distributions;
-    let queue = times.generation_queue.mean().filter(|_| reading.kept.sums.iterations <= 0.0)?;
+pub(super) fn generation_queue(input: &VerdictInput) -> Option<Found> {
+    let times = &input.now.distributions;
+    let queue = times.generation_queue.mean().filter(|_| input.kept.sums.iterations <= 0.0)?;
     let first = times.ttft.mean()?;
-    let share = Reading::share(queue, first);
+    let share = VerdictInput::share(queue, first);
     (queue >= QUEUE_SECONDS && share >= QUEUE).then(|| {
         Found::new(format!("Requests wait {} in the queue of a generation server, of {} to the first token.", time(queue), time(first)))
             .with("time in the queue of the generation server", queue, Unit::Seconds, QUEUE_SECONDS)
             .with("its share of the time to the first token", share, Unit::Share, QUEUE)
             .with("mean transfer", times.transfer.mean(), Unit::Seconds, None)
-            .severity(reading.severity())
+            .severity(input.severity())
             .remedy(
                 "Read the verdict of the generation servers: it tells whether their batch, their KV cache, the transfers or the load limits them. \
                  These times alone do not.",
@@ -118,17 +118,17 @@ pub(super) fn generation_queue(reading: &Reading) -> Option<Found> {
     })
 }
 
-pub(super) fn adapters(reading: &Reading) -> Option<Found> {
-    let sums = &reading.now.sums;
-    if !reading.has_work || !reading.waits() || sums.waits <= 0.0 {
+pub(super) fn adapters(input: &VerdictInput) -> Option<Found> {
+    let sums = &input.now.sums;
+    if !input.has_work || !input.waits() || sums.waits <= 0.0 {
         return None;
     }
     let at_limit =
-        reading.of_waits(sums.waits_at_batch_limit.max(sums.waits_at_token_limit).max(sums.waits_at_full_cache));
-    let idle = reading.gpu_idle().filter(|idle| *idle >= LOADING)?;
+        input.of_waits(sums.waits_at_batch_limit.max(sums.waits_at_token_limit).max(sums.waits_at_full_cache));
+    let idle = input.gpu_idle().filter(|idle| *idle >= LOADING)?;
     // Loading an adapter makes only those iterations long in which requests begin.
-    let mixed = Reading::share(sums.mixed_seconds, sums.mixed_timed);
-    let generation = Reading::share(sums.generation_seconds, sums.generation_iterations);
+    let mixed = VerdictInput::share(sums.mixed_seconds, sums.mixed_timed);
+    let generation = VerdictInput::share(sums.generation_seconds, sums.generation_iterations);
     let is_at_begin = generation > 0.0 && mixed >= 4.0 * generation;
     (1.0 - at_limit >= NO_LIMIT && is_at_begin).then(|| {
         Found::new(format!("Requests wait at no limit of the engine, and the GPU is idle in {} of the time when requests begin.", percent(idle)))
@@ -136,7 +136,7 @@ pub(super) fn adapters(reading: &Reading) -> Option<Found> {
             .with("time without a kernel", idle, Unit::Share, LOADING)
             .with("iteration that begins a request", mixed, Unit::Seconds, None)
             .with("iteration of decoding only", generation, Unit::Seconds, None)
-            .severity(reading.severity())
+            .severity(input.severity())
             .unsure(true)
             .remedy(
                 "Give adapters more memory (lora_config.max_loras, or lora_cache_gpu_memory_fraction and lora_cache_host_memory_bytes with \

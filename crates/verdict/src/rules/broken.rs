@@ -3,7 +3,7 @@
 use trtllm_analysis::window::Span;
 use trtllm_fold::EngineState;
 
-use crate::reading::{Reading, Silence};
+use crate::input::{Silence, VerdictInput};
 use crate::verdict::{Found, Severity, Unit, percent, time};
 
 /// Seconds without an answer from which the severity is a warning: LONG_LOAD while a model loads whose usual load time is unknown,
@@ -32,9 +32,9 @@ const NEAR_OVERFLOW: f64 = 500.0;
 /// An engine that was busy or idle counts as silent only after this many seconds without an answer.
 const HICCUP: f64 = 10.0;
 
-pub(super) fn unavailable(reading: &Reading) -> Option<Found> {
-    if reading.facts.state == EngineState::Stalled {
-        let says = match reading.facts.notices.is_wedged {
+pub(super) fn unavailable(input: &VerdictInput) -> Option<Found> {
+    if input.facts.state == EngineState::Stalled {
+        let says = match input.facts.notices.is_wedged {
             true => {
                 "The engine runs no batch: active requests are at their limit and the KV cache is nearly full, as after transfers that were \
                  cancelled and kept their blocks."
@@ -42,7 +42,7 @@ pub(super) fn unavailable(reading: &Reading) -> Option<Found> {
             false => "Requests are active, and the engine runs no batch.",
         };
         // An engine that sends records runs its loop.
-        let remedy = match reading.has_records {
+        let remedy = match input.has_records {
             true => {
                 "The engine's loop runs without a batch. Take the engine out of the routing, and look in its log for cancelled transfers and \
                  for blocks that are never freed. If its requests stay, start it again."
@@ -53,7 +53,7 @@ pub(super) fn unavailable(reading: &Reading) -> Option<Found> {
         };
         return Some(Found::new(says).severity(Severity::Critical).remedy(remedy, &[]));
     }
-    silent(reading.facts.state, reading.facts.silence.as_ref())
+    silent(input.facts.state, input.facts.silence.as_ref())
 }
 
 /// The rule for an engine or orchestrator that does not answer.
@@ -109,12 +109,12 @@ pub(crate) fn silent(state: EngineState, silence: Option<&Silence>) -> Option<Fo
     )
 }
 
-pub(super) fn memory(reading: &Reading) -> Option<Found> {
-    let bytes = &reading.host_bytes;
+pub(super) fn memory(input: &VerdictInput) -> Option<Found> {
+    let bytes = &input.host_bytes;
     let growth = bytes.last()? - bytes.first()?;
     let rises = bytes.windows(2).filter(|two| two[1] > two[0]).count() as f64;
-    let steady = rises >= GROWS * (bytes.len() - 1) as f64 && reading.kept.seconds >= GROWTH_SECONDS;
-    let (ended, failed) = reading.failures();
+    let steady = rises >= GROWS * (bytes.len() - 1) as f64 && input.kept.seconds >= GROWTH_SECONDS;
+    let (ended, failed) = input.failures();
     let fails = failed >= ENOUGH_FAILED && failed >= MANY_FAILED * ended;
     if growth < GROWTH || !(steady || fails && rises >= SOME_RISES) {
         return None;
@@ -123,14 +123,10 @@ pub(super) fn memory(reading: &Reading) -> Option<Found> {
         format!(
             "Host memory grew by {:.1} GB, and now {} of the requests fail.",
             growth / 1e9,
-            percent(Reading::share(failed, ended))
+            percent(VerdictInput::share(failed, ended))
         )
     } else {
-        format!(
-            "Host memory of the engine grows without end: {:.1} GB in {}.",
-            growth / 1e9,
-            time(reading.kept.seconds)
-        )
+        format!("Host memory of the engine grows without end: {:.1} GB in {}.", growth / 1e9, time(input.kept.seconds))
     };
     Some(
         Found::new(says)
@@ -144,13 +140,13 @@ pub(super) fn memory(reading: &Reading) -> Option<Found> {
     )
 }
 
-pub(super) fn errors(reading: &Reading) -> Option<Found> {
-    let (ended, failed) = reading.failures();
-    let share = Reading::share(failed, ended);
+pub(super) fn errors(input: &VerdictInput) -> Option<Found> {
+    let (ended, failed) = input.failures();
+    let share = VerdictInput::share(failed, ended);
     if failed < ENOUGH_FAILED || share < FAILED {
         return None;
     }
-    let counts = &reading.now.counts;
+    let counts = &input.now.counts;
     let (fail, remedy) = match counts.timed_out >= 0.5 * failed {
         true => (
             "time out in the server",
@@ -170,24 +166,24 @@ pub(super) fn errors(reading: &Reading) -> Option<Found> {
     )
 }
 
-pub(super) fn statistics(reading: &Reading) -> Option<Found> {
-    let counts = &reading.now.counts;
-    let is_off = counts.iterations <= 0.0 || reading.facts.notices.several_engines;
+pub(super) fn statistics(input: &VerdictInput) -> Option<Found> {
+    let counts = &input.now.counts;
+    let is_off = counts.iterations <= 0.0 || input.facts.notices.several_engines;
     // A few lost records are a finding, but not the cause of a verdict.
     let many = is_off || counts.iterations_lost + counts.iterations_unexplained >= ENOUGH_LOST;
-    incomplete(reading).filter(|(missing, _)| many && *missing >= LOST).map(|(_, found)| found)
+    incomplete(input).filter(|(missing, _)| many && *missing >= LOST).map(|(_, found)| found)
 }
 
 /// The share of the iterations that have no record, and why.
-pub(crate) fn incomplete(reading: &Reading) -> Option<(f64, Found)> {
-    let counts = &reading.now.counts;
-    let (ended, _) = reading.failures();
-    let ended = ended.max(reading.now.distributions.e2e.count).max(counts.completed);
-    let is_off = counts.iterations <= 0.0 && reading.kept.counts.iterations <= 0.0;
-    if reading.facts.notices.only_requests {
+pub(crate) fn incomplete(input: &VerdictInput) -> Option<(f64, Found)> {
+    let counts = &input.now.counts;
+    let (ended, _) = input.failures();
+    let ended = ended.max(input.now.distributions.e2e.count).max(counts.completed);
+    let is_off = counts.iterations <= 0.0 && input.kept.counts.iterations <= 0.0;
+    if input.facts.notices.only_requests {
         return None;
     }
-    if reading.facts.notices.several_engines {
+    if input.facts.notices.several_engines {
         let found = Found::new("Several engines answer at one address, each with iteration numbers of its own, so nothing is counted.")
             .severity(Severity::Warning)
             .remedy(
@@ -197,17 +193,17 @@ pub(crate) fn incomplete(reading: &Reading) -> Option<(f64, Found)> {
             );
         return Some((1.0, found));
     }
-    if is_off && ended >= ENOUGH_FAILED || reading.facts.notices.records_missing {
-        return Some((1.0, off(reading, ended)));
+    if is_off && ended >= ENOUGH_FAILED || input.facts.notices.records_missing {
+        return Some((1.0, off(input, ended)));
     }
-    let lost = Reading::share(counts.iterations_lost, counts.iterations + counts.iterations_lost);
+    let lost = VerdictInput::share(counts.iterations_lost, counts.iterations + counts.iterations_lost);
     // Gaps are normal if the engine reports only some iterations. They are also normal in an engine that waits for KV caches: a pass of
     // its loop without a batch has no record.
-    let is_meant = reading.now.sampling > 1.0 || reading.now.distributions.transfer.count > 0.0;
+    let is_meant = input.now.sampling > 1.0 || input.now.distributions.transfer.count > 0.0;
     let gaps = if is_meant { 0.0 } else { counts.iterations_unexplained };
-    let unreported = Reading::share(gaps, counts.iterations + gaps);
+    let unreported = VerdictInput::share(gaps, counts.iterations + gaps);
     let missing = if unreported >= LOST { lost.max(unreported) } else { lost };
-    let (says, remedy, settings): (_, _, &[&str]) = if reading.facts.notices.several_frontends {
+    let (says, remedy, settings): (_, _, &[&str]) = if input.facts.notices.several_frontends {
         (
             "Several frontends answer for this engine, so its server's own numbers are unknown and records can be lost.".to_owned(),
             "Start the server with one frontend, or set PROMETHEUS_MULTIPROC_DIR for it (an empty directory). For lost records: one frontend, \
@@ -216,7 +212,7 @@ pub(crate) fn incomplete(reading: &Reading) -> Option<(f64, Found)> {
         )
     } else if missing <= 0.0 {
         return None;
-    } else if overflows(reading) {
+    } else if overflows(input) {
         (
             format!(
                 "{} of the iterations have no record: the engine drops them before they are read.",
@@ -241,8 +237,8 @@ pub(crate) fn incomplete(reading: &Reading) -> Option<(f64, Found)> {
     Some((missing, found))
 }
 
-fn off(reading: &Reading, ended: f64) -> Found {
-    let (remedy, setting) = reading.by_backend(
+fn off(input: &VerdictInput, ended: f64) -> Found {
+    let (remedy, setting) = input.by_backend(
         (
             "Set enable_iter_perf_stats: true for the engine. If it is on, another program reads /metrics of the engine: each record is given once.",
             "enable_iter_perf_stats",
@@ -256,9 +252,9 @@ fn off(reading: &Reading, ended: f64) -> Found {
 }
 
 /// True if the engine's ring buffer cannot have kept all records until the next poll.
-fn overflows(reading: &Reading) -> bool {
-    let Span { counts, polling, .. } = &reading.now;
-    let per_poll = Reading::share(counts.iterations + counts.iterations_lost, polling.polls);
+fn overflows(input: &VerdictInput) -> bool {
+    let Span { counts, polling, .. } = &input.now;
+    let per_poll = VerdictInput::share(counts.iterations + counts.iterations_lost, polling.polls);
     counts.dropped_by_engine > 0.0 || per_poll >= NEAR_OVERFLOW
 }
 
@@ -270,7 +266,7 @@ mod tests {
     use trtllm_analysis::window::{Mark, Window};
 
     use super::*;
-    use crate::reading::EngineFacts;
+    use crate::input::EngineFacts;
 
     fn told(change: fn(&mut Silence)) -> (String, Severity) {
         let mut silence = Silence { seconds: 150.0, why: "http://e:8000 answered".to_owned(), ..Silence::default() };
@@ -300,7 +296,7 @@ mod tests {
                 window.push(mark);
             }
             let facts = EngineFacts::in_state(EngineState::Stalled);
-            let found = unavailable(&Reading::of(facts, &window, &[]).unwrap()).unwrap();
+            let found = unavailable(&VerdictInput::of(facts, &window, &[]).unwrap()).unwrap();
             assert_eq!(found.severity, Severity::Critical);
             found.remedy
         };

@@ -9,7 +9,7 @@ mod waiting;
 mod work;
 
 use super::cause::Cause;
-use super::reading::Reading;
+use super::input::VerdictInput;
 use super::verdict::Found;
 
 pub(super) use broken::{incomplete, silent};
@@ -17,7 +17,7 @@ pub(super) use waiting::unseen_limit;
 pub(super) use work::alone;
 
 /// A cause, and the function that returns a result if the cause applies.
-pub(super) type CauseRule = (Cause, fn(&Reading) -> Option<Found>);
+pub(super) type CauseRule = (Cause, fn(&VerdictInput) -> Option<Found>);
 
 /// All rules, the first with precedence.
 pub(super) const RULES: [CauseRule; 26] = [

@@ -2,7 +2,7 @@
 
 use crate::cause::Cause;
 use crate::gpu_window::GpuSpan;
-use crate::reading::Reading;
+use crate::input::VerdictInput;
 use crate::verdict::{Found, Severity, Unit, percent};
 
 /// Clocks are the cause if they are limited for at least the share THROTTLED of the time, to at most the share CLOCK.
@@ -24,14 +24,14 @@ const RANK_WAIT: f64 = 0.35;
 /// Stages of a pipeline are unequal if one GPU takes at most this share of the power of the busiest GPU.
 const LESS_WORK: f64 = 0.6;
 
-pub(super) fn clocks(reading: &Reading) -> Option<Found> {
+pub(super) fn clocks(input: &VerdictInput) -> Option<Found> {
     let limited = |gpu: &&GpuSpan| {
         // With the default limit, large batches of prompts take all of the power. That is usual.
         let by_power = if gpu.has_lowered_limit == Some(false) { 0.0 } else { gpu.throttled_by_power };
         let share = by_power.max(gpu.throttled_by_heat).max(gpu.throttled_by_hardware);
         share >= THROTTLED && gpu.clock_share.is_some_and(|clock| clock <= CLOCK)
     };
-    let gpu = reading.gpus.iter().find(limited).filter(|_| reading.has_work)?;
+    let gpu = input.gpus.iter().find(limited).filter(|_| input.has_work)?;
     let clock = gpu.clock_share?;
     let (by, share, remedy) = if gpu.throttled_by_heat >= THROTTLED {
         ("heat", gpu.throttled_by_heat, "Repair or improve the cooling of the node: fans, air flow, room temperature.")
@@ -59,19 +59,19 @@ pub(super) fn clocks(reading: &Reading) -> Option<Found> {
     )
 }
 
-pub(super) fn gpu(reading: &Reading) -> Option<Found> {
-    if reading.gpus.iter().any(|gpu| !gpu.is_ok) {
+pub(super) fn gpu(input: &VerdictInput) -> Option<Found> {
+    if input.gpus.iter().any(|gpu| !gpu.is_ok) {
         return Some(
             Found::new("A GPU of the engine cannot be read: it hangs or is gone.")
                 .severity(Severity::Warning)
                 .remedy("Look at the kernel log for Xid errors, drain the node, and reset or replace the GPU.", &[]),
         );
     }
-    let slower = reading.slowdown.map(|slowdown| slowdown.ratio).filter(|ratio| *ratio >= SLOWER)?;
-    let power = reading.gpus.iter().zip(&reading.gpu_peak_watts).filter_map(|(gpu, peak)| Some(gpu.watts? / peak));
+    let slower = input.slowdown.map(|slowdown| slowdown.ratio).filter(|ratio| *ratio >= SLOWER)?;
+    let power = input.gpus.iter().zip(&input.gpu_peak_watts).filter_map(|(gpu, peak)| Some(gpu.watts? / peak));
     let power = power.filter(|share| share.is_finite()).reduce(f64::min)?;
     // After some minutes, the window no longer contains the time in which the GPU was fast, so keep a cause once found.
-    let is_known = power <= LESS_POWER || reading.facts.before == Some(Cause::Gpu);
+    let is_known = power <= LESS_POWER || input.facts.before == Some(Cause::Gpu);
     is_known.then(|| {
         Found::new(format!("Equal work takes {slower:.1} times as long, and the GPU takes less power for it."))
             .with("time for equal work ÷ before", slower, Unit::Ratio, SLOWER)
@@ -85,8 +85,8 @@ pub(super) fn gpu(reading: &Reading) -> Option<Found> {
     })
 }
 
-pub(super) fn slowdown(reading: &Reading) -> Option<Found> {
-    let slowdown = reading.slowdown.filter(|slowdown| slowdown.ratio >= SLOWER)?;
+pub(super) fn slowdown(input: &VerdictInput) -> Option<Found> {
+    let slowdown = input.slowdown.filter(|slowdown| slowdown.ratio >= SLOWER)?;
     let slower = slowdown.ratio;
     Some(
         Found::new(format!("Equal work takes {slower:.1} times as long as before."))
@@ -100,13 +100,13 @@ pub(super) fn slowdown(reading: &Reading) -> Option<Found> {
     )
 }
 
-pub(super) fn spikes(reading: &Reading) -> Option<Found> {
-    let (share, number) = (reading.spike_share(), reading.now.sums.spikes);
-    (share >= SPIKES && number >= ENOUGH_SPIKES && reading.has_work).then(|| {
+pub(super) fn spikes(input: &VerdictInput) -> Option<Found> {
+    let (share, number) = (input.spike_share(), input.now.sums.spikes);
+    (share >= SPIKES && number >= ENOUGH_SPIKES && input.has_work).then(|| {
         Found::new(format!("Single iterations take much longer than their work: {number:.0} of the last minute add {} of the time.", percent(share)))
             .with("time that spikes add", share, Unit::Share, SPIKES)
             .with("spikes in a minute", number, Unit::Count, ENOUGH_SPIKES)
-            .with("mean length of a spike", Reading::share(reading.now.sums.spike_seconds, number), Unit::Seconds, None)
+            .with("mean length of a spike", VerdictInput::share(input.now.sums.spike_seconds, number), Unit::Seconds, None)
             .severity(Severity::Warning)
             .remedy(
                 "Find what interrupts the process: CPU limits of its container (throttling), garbage collection in Python, swapping, other \
@@ -116,15 +116,14 @@ pub(super) fn spikes(reading: &Reading) -> Option<Found> {
     })
 }
 
-pub(super) fn host(reading: &Reading) -> Option<Found> {
-    let idle = reading.gpu_idle().filter(|idle| *idle >= IDLE_GPU)?;
-    if !reading.has_work || reading.busy() < BUSY {
+pub(super) fn host(input: &VerdictInput) -> Option<Found> {
+    let idle = input.gpu_idle().filter(|idle| *idle >= IDLE_GPU)?;
+    if !input.has_work || input.busy() < BUSY {
         return None;
     }
-    let iteration = reading.now.distributions.iteration.mean();
-    let forward =
-        iteration.filter(|_| reading.now.sums.device_known_seconds > 0.0).map(|seconds| (1.0 - idle) * seconds);
-    let (remedy, settings) = reading.by_backend::<(_, &[&str])>(
+    let iteration = input.now.distributions.iteration.mean();
+    let forward = iteration.filter(|_| input.now.sums.device_known_seconds > 0.0).map(|seconds| (1.0 - idle) * seconds);
+    let (remedy, settings) = input.by_backend::<(_, &[&str])>(
         (
             "Give the process more CPU; keep the overlap scheduler on (disable_overlap_scheduler: false) and CUDA graphs \
              (cuda_graph_config); turn off what costs time for each request, such as logits processors and detailed statistics.",
@@ -137,21 +136,21 @@ pub(super) fn host(reading: &Reading) -> Option<Found> {
             .with("share of an iteration without a kernel", idle, Unit::Share, IDLE_GPU)
             .with("mean time of an iteration", iteration, Unit::Seconds, None)
             .with("mean forward pass of the GPU", forward, Unit::Seconds, None)
-            .with("utilization of the GPUs", reading.utilization(), Unit::Share, None)
-            .severity(reading.severity())
+            .with("utilization of the GPUs", input.utilization(), Unit::Share, None)
+            .severity(input.severity())
             .unsure(forward.is_none())
             .remedy(remedy, settings),
     )
 }
 
-pub(super) fn ranks(reading: &Reading) -> Option<Found> {
-    let sums = &reading.now.sums;
-    let waits = Reading::share(sums.rank_wait, sums.rank_iterations);
+pub(super) fn ranks(input: &VerdictInput) -> Option<Found> {
+    let sums = &input.now.sums;
+    let waits = VerdictInput::share(sums.rank_wait, sums.rank_iterations);
     if waits >= RANK_WAIT {
         return Some(
             Found::new(format!("The ranks wait {} of their time for the fullest one.", percent(waits)))
                 .with("time that ranks wait", waits, Unit::Share, RANK_WAIT)
-                .severity(reading.severity())
+                .severity(input.severity())
                 .remedy(
                     "Set attention_dp_config.enable_balance: true, with batching_wait_iters and timeout_iters of the same section, and do \
                      not pin requests to ranks.",
@@ -159,18 +158,18 @@ pub(super) fn ranks(reading: &Reading) -> Option<Found> {
                 ),
         );
     }
-    let watts: Vec<f64> = reading.gpus.iter().filter_map(|gpu| gpu.watts).collect();
-    let used: Vec<f64> = reading.gpus.iter().filter_map(|gpu| gpu.utilization).collect();
+    let watts: Vec<f64> = input.gpus.iter().filter_map(|gpu| gpu.watts).collect();
+    let used: Vec<f64> = input.gpus.iter().filter_map(|gpu| gpu.utilization).collect();
     let least = |values: &[f64]| {
         let most = values.iter().copied().fold(0.0, f64::max);
-        Reading::share(values.iter().copied().fold(f64::INFINITY, f64::min), most)
+        VerdictInput::share(values.iter().copied().fold(f64::INFINITY, f64::min), most)
     };
-    let is_unequal = watts.len() > 1 && least(&watts) <= LESS_WORK && reading.busy() >= BUSY;
+    let is_unequal = watts.len() > 1 && least(&watts) <= LESS_WORK && input.busy() >= BUSY;
     is_unequal.then(|| {
         Found::new("The GPUs of the engine have unequal work, and the others wait for the busiest.")
             .with("lowest ÷ highest power", least(&watts), Unit::Ratio, LESS_WORK)
             .with("lowest ÷ highest utilization", least(&used), Unit::Ratio, None)
-            .severity(reading.severity())
+            .severity(input.severity())
             .unsure(true)
             .remedy(
                 "Divide the layers evenly over the pipeline's stages, or use tensor parallelism instead.",

@@ -3,7 +3,7 @@
 use trtllm_analysis::iteration_sums::ALONE;
 
 use crate::cause::Cause;
-use crate::reading::Reading;
+use crate::input::VerdictInput;
 use crate::verdict::{Found, Severity, Unit, percent, time};
 
 /// A limit is the cause if it is reached in at least this share of the iterations in which requests wait.
@@ -28,35 +28,35 @@ const ENOUGH_CHANCES: f64 = 3.0;
 const MOVES: f64 = 2.0;
 
 /// Begins the result of a rule of this module: how many requests wait, and how long.
-fn waiting(reading: &Reading, says: &str) -> Found {
-    let queue = reading.queue_time();
+fn waiting(input: &VerdictInput, says: &str) -> Found {
+    let queue = input.queue_time();
     let long = queue.map(|time_| format!(", {} on average", time(time_))).unwrap_or_default();
     // The PyTorch engine does not report how many wait for a seat.
-    let about = reading.by_backend("about ", "");
-    Found::new(format!("{says}: {about}{:.0} requests wait{long}.", reading.of_iterations(reading.now.sums.backlog)))
+    let about = input.by_backend("about ", "");
+    Found::new(format!("{says}: {about}{:.0} requests wait{long}.", input.of_iterations(input.now.sums.backlog)))
         .with("mean time in the queue", queue, Unit::Seconds, None)
-        .severity(reading.severity())
+        .severity(input.severity())
 }
 
-pub(super) fn tuner(reading: &Reading) -> Option<Found> {
-    let sums = &reading.kept.sums;
+pub(super) fn tuner(input: &VerdictInput) -> Option<Found> {
+    let sums = &input.kept.sums;
     let moves = sums.limit_rises.min(sums.limit_falls);
-    (moves >= MOVES && reading.has_work && reading.waits()).then(|| {
-        waiting(reading, "The tuner moves the batch limit up and down")
+    (moves >= MOVES && input.has_work && input.waits()).then(|| {
+        waiting(input, "The tuner moves the batch limit up and down")
             .with("rises and falls of the limit", moves, Unit::Count, MOVES)
             .remedy("Turn the batch size tuner off (dynamic_batch_config.enable_batch_size_tuning: false), or widen its moving average window.", &["dynamic_batch_config"])
     })
 }
 
-pub(super) fn static_batching(reading: &Reading) -> Option<Found> {
-    static_slots(reading).or_else(|| static_policy(reading))
+pub(super) fn static_batching(input: &VerdictInput) -> Option<Found> {
+    static_slots(input).or_else(|| static_policy(input))
 }
 
-fn static_policy(reading: &Reading) -> Option<Found> {
-    let sums = &reading.now.sums;
-    let is_static = !reading.facts.is_pytorch && sums.admits_into_empty_batches();
-    (is_static && reading.has_work && reading.waits()).then(|| {
-        waiting(reading, "A batch takes new requests only when all of its requests have ended")
+fn static_policy(input: &VerdictInput) -> Option<Found> {
+    let sums = &input.now.sums;
+    let is_static = !input.facts.is_pytorch && sums.admits_into_empty_batches();
+    (is_static && input.has_work && input.waits()).then(|| {
+        waiting(input, "A batch takes new requests only when all of its requests have ended")
             .with("prompts that begin while no request decodes", sums.alone_share(), Unit::Share, ALONE)
             .remedy(
                 "Use in-flight batching: set the capacity scheduler policy to GUARANTEED_NO_EVICT or MAX_UTILIZATION instead of STATIC_BATCH.",
@@ -65,11 +65,11 @@ fn static_policy(reading: &Reading) -> Option<Found> {
     })
 }
 
-fn static_slots(reading: &Reading) -> Option<Found> {
-    let sums = &reading.now.sums;
-    let used = Reading::share(sums.static_slots_used, sums.static_slots);
-    (sums.static_slots > 0.0 && used < SLOTS_USED && reading.has_work && reading.waits()).then(|| {
-        waiting(reading, &format!("Only {} of the slots of static batches are in use", percent(used)))
+fn static_slots(input: &VerdictInput) -> Option<Found> {
+    let sums = &input.now.sums;
+    let used = VerdictInput::share(sums.static_slots_used, sums.static_slots);
+    (sums.static_slots > 0.0 && used < SLOTS_USED && input.has_work && input.waits()).then(|| {
+        waiting(input, &format!("Only {} of the slots of static batches are in use", percent(used)))
             .with("generation slots in use", used, Unit::Share, SLOTS_USED)
             .remedy(
                 "Use in-flight batching (batching_type INFLIGHT; Triton: gpt_model_type inflight_fused_batching).",
@@ -78,19 +78,18 @@ fn static_slots(reading: &Reading) -> Option<Found> {
     })
 }
 
-pub(super) fn kv_capacity(reading: &Reading) -> Option<Found> {
-    let sums = &reading.now.sums;
-    let used = reading.cache_used().filter(|_| reading.has_work)?;
-    let pauses = Reading::share(reading.now.pauses(), sums.iterations);
+pub(super) fn kv_capacity(input: &VerdictInput) -> Option<Found> {
+    let sums = &input.now.sums;
+    let used = input.cache_used().filter(|_| input.has_work)?;
+    let pauses = VerdictInput::share(input.now.pauses(), sums.iterations);
     let pausing = pauses >= PAUSES && used >= CACHE_USED;
-    let at_batch = reading.of_waits(sums.waits_at_batch_limit) >= MOST;
-    let full =
-        reading.waits() && !at_batch && (used >= CACHE_USED || reading.of_waits(sums.waits_at_full_cache) >= MOST);
+    let at_batch = input.of_waits(sums.waits_at_batch_limit) >= MOST;
+    let full = input.waits() && !at_batch && (used >= CACHE_USED || input.of_waits(sums.waits_at_full_cache) >= MOST);
     if !(pausing || full) {
         return None;
     }
-    let hits_are_unknown = reading.now.distributions.hit_ratio.count <= 0.0;
-    let (remedy, setting) = reading.by_backend(
+    let hits_are_unknown = input.now.distributions.hit_ratio.count <= 0.0;
+    let (remedy, setting) = input.by_backend(
         (
             "Raise kv_cache_config.free_gpu_memory_fraction (or max_tokens, if it is set), set kv_cache_config.dtype: fp8, or add replicas. Until then, limit concurrency at the gateway.",
             "kv_cache_config",
@@ -101,50 +100,55 @@ pub(super) fn kv_capacity(reading: &Reading) -> Option<Found> {
         ),
     );
     Some(
-        waiting(reading, &format!("{} of the KV cache are used", percent(used)))
+        waiting(input, &format!("{} of the KV cache are used", percent(used)))
             .with("used share of the KV cache", used, Unit::Share, CACHE_USED)
             .with("pauses for each iteration", pauses, Unit::Ratio, PAUSES)
             // Without the costs of iterations, it is unknown whether computing prompts keeps the blocks in use. Without the hits of requests,
             // it is unknown whether prompts are computed again.
-            .unsure(reading.demand().is_none_or(|(context, _)| context >= REUSE_MATTERS && hits_are_unknown))
+            .unsure(input.demand().is_none_or(|(context, _)| context >= REUSE_MATTERS && hits_are_unknown))
             .remedy(remedy, &[setting]),
     )
 }
 
 /// True if a larger limit would help, because the engine has time for all requests that arrive.
-fn has_room(reading: &Reading) -> bool {
-    reading.offered().is_none_or(|offered| offered < NO_ROOM)
+fn has_room(input: &VerdictInput) -> bool {
+    input.offered().is_none_or(|offered| offered < NO_ROOM)
 }
 
-pub(super) fn token_limit(reading: &Reading) -> Option<Found> {
-    let sums = &reading.now.sums;
-    let share = reading.of_waits(sums.waits_at_token_limit);
-    (reading.has_work && reading.waits() && share >= MOST && has_room(reading)).then(|| {
-        let remedy = reading.by_backend("Raise max_num_tokens.", "Raise max_num_tokens (of the engine's build).");
-        waiting(reading, "Iterations have no room for more tokens")
+pub(super) fn token_limit(input: &VerdictInput) -> Option<Found> {
+    let sums = &input.now.sums;
+    let share = input.of_waits(sums.waits_at_token_limit);
+    (input.has_work && input.waits() && share >= MOST && has_room(input)).then(|| {
+        let remedy = input.by_backend("Raise max_num_tokens.", "Raise max_num_tokens (of the engine's build).");
+        waiting(input, "Iterations have no room for more tokens")
             .with("waits at the token limit", share, Unit::Share, MOST)
-            .with("time needed for all that arrives", reading.offered(), Unit::Share, None)
-            .unsure(reading.costs.is_none())
+            .with("time needed for all that arrives", input.offered(), Unit::Share, None)
+            .unsure(input.costs.is_none())
             .remedy(remedy, &["max_num_tokens"])
     })
 }
 
 /// The rule for users who are hurt although no other rule applies: requests wait at no limit that can be seen, and nothing tells the limit
 /// of tokens.
-pub(crate) fn unseen_limit(reading: &Reading) -> Option<(Cause, Found)> {
-    let sums = &reading.now.sums;
+pub(crate) fn unseen_limit(input: &VerdictInput) -> Option<(Cause, Found)> {
+    let sums = &input.now.sums;
     let is_only_unknown = sums.token_limit_known < sums.iterations && sums.batch_limit_known >= sums.iterations;
-    let at_limit = reading.of_waits(sums.waits_at_batch_limit.max(sums.waits_at_full_cache));
+    let at_limit = input.of_waits(sums.waits_at_batch_limit.max(sums.waits_at_full_cache));
     // A generation server waits for transfers, too.
     let computes_prompts = sums.context_tokens > 0.0;
-    let waits = reading.severity() >= Severity::Warning && reading.has_work && reading.waits();
+    let waits = input.severity() >= Severity::Warning && input.has_work && input.waits();
     (waits && is_only_unknown && computes_prompts && at_limit < MOST).then(|| {
         let found = waiting(
-            reading,
+            input,
             "Requests wait at no limit that can be seen, and nothing tells how many tokens an iteration may have",
         )
         .with("waits at the batch limit or a full KV cache", at_limit, Unit::Share, MOST)
-        .with("context tokens of an iteration", Reading::share(sums.context_tokens, sums.iterations), Unit::Count, None)
+        .with(
+            "context tokens of an iteration",
+            VerdictInput::share(sums.context_tokens, sums.iterations),
+            Unit::Count,
+            None,
+        )
         .unsure(true)
         .remedy(
             "Look up max_num_tokens of the server. If iterations have about as many tokens, raise it.",
@@ -154,45 +158,43 @@ pub(crate) fn unseen_limit(reading: &Reading) -> Option<(Cause, Found)> {
     })
 }
 
-pub(super) fn batch_limit(reading: &Reading) -> Option<Found> {
-    let sums = &reading.now.sums;
-    let share = reading.of_waits(sums.waits_at_batch_limit);
-    (reading.has_work && reading.waits() && share >= MOST && has_room(reading)).then(|| {
+pub(super) fn batch_limit(input: &VerdictInput) -> Option<Found> {
+    let sums = &input.now.sums;
+    let share = input.of_waits(sums.waits_at_batch_limit);
+    (input.has_work && input.waits() && share >= MOST && has_room(input)).then(|| {
         let remedy =
-            reading.by_backend("Raise max_batch_size.", "Raise max_batch_size; the engine must be built for it.");
-        waiting(reading, &format!("The batch is full with {:.0} requests", reading.of_iterations(sums.scheduled)))
+            input.by_backend("Raise max_batch_size.", "Raise max_batch_size; the engine must be built for it.");
+        waiting(input, &format!("The batch is full with {:.0} requests", input.of_iterations(sums.scheduled)))
             .with("waits at the batch limit", share, Unit::Share, MOST)
-            .with("time needed for all that arrives", reading.offered(), Unit::Share, None)
+            .with("time needed for all that arrives", input.offered(), Unit::Share, None)
             // So many wait that clients may give up, or a gateway may hold requests back. Then more arrives than is seen here.
-            .unsure(reading.costs.is_none() || sums.backlog > MANY_WAIT * sums.scheduled)
+            .unsure(input.costs.is_none() || sums.backlog > MANY_WAIT * sums.scheduled)
             .remedy(remedy, &["max_batch_size"])
     })
 }
 
 /// Requests with a seat begin only after others have ended, although no other limit is reached. So these hold what the waiting ones need.
-pub(super) fn kv_reservation(reading: &Reading) -> Option<Found> {
-    let sums = &reading.now.sums;
-    let by_chance = sums.admissions * Reading::share(sums.chances_without_end, sums.chances);
-    if reading.facts.never_reserves
-        || by_chance < ENOUGH_CHANCES
-        || sums.admissions_without_end > BEFORE_ENDS * by_chance
+pub(super) fn kv_reservation(input: &VerdictInput) -> Option<Found> {
+    let sums = &input.now.sums;
+    let by_chance = sums.admissions * VerdictInput::share(sums.chances_without_end, sums.chances);
+    if input.facts.never_reserves || by_chance < ENOUGH_CHANCES || sums.admissions_without_end > BEFORE_ENDS * by_chance
     {
         return None;
     }
-    let used = reading.cache_used().filter(|used| *used < CACHE_USED && reading.has_work && reading.waits())?;
+    let used = input.cache_used().filter(|used| *used < CACHE_USED && input.has_work && input.waits())?;
     let at_limit = sums.waits_at_batch_limit.max(sums.waits_at_token_limit).max(sums.waits_at_full_cache);
-    let at_none = 1.0 - reading.of_waits(at_limit);
+    let at_none = 1.0 - input.of_waits(at_limit);
     (at_none >= MOST).then(|| {
-        let (policy, setting) = reading.by_backend(
+        let (policy, setting) = input.by_backend(
             ("scheduler_config.capacity_scheduler_policy: MAX_UTILIZATION", "scheduler_config"),
             ("batch_scheduler_policy: max_utilization", "batch_scheduler_policy"),
         );
-        waiting(reading, &format!("Requests wait for blocks of the KV cache although only {} are used", percent(used)))
+        waiting(input, &format!("Requests wait for blocks of the KV cache although only {} are used", percent(used)))
             .with("used share of the KV cache", used, Unit::Share, CACHE_USED)
             .with("waits at no other limit", at_none, Unit::Share, MOST)
             .with(
                 "prompts that begin before another request ends",
-                Reading::share(sums.admissions_without_end, by_chance),
+                VerdictInput::share(sums.admissions_without_end, by_chance),
                 Unit::Share,
                 BEFORE_ENDS,
             )
@@ -200,10 +202,10 @@ pub(super) fn kv_reservation(reading: &Reading) -> Option<Found> {
     })
 }
 
-pub(super) fn load(reading: &Reading) -> Option<Found> {
-    let offered = reading.offered().filter(|offered| *offered >= NO_ROOM)?;
-    (reading.has_work && reading.waits()).then(|| {
-        waiting(reading, "More arrives than the engine can serve")
+pub(super) fn load(input: &VerdictInput) -> Option<Found> {
+    let offered = input.offered().filter(|offered| *offered >= NO_ROOM)?;
+    (input.has_work && input.waits()).then(|| {
+        waiting(input, "More arrives than the engine can serve")
             .with("time needed for all that arrives", offered, Unit::Share, NO_ROOM)
             .remedy("Add replicas, or limit the load: no setting of this engine makes room for it.", &[])
     })

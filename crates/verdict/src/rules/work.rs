@@ -4,7 +4,7 @@ use trtllm_analysis::window::Counts;
 
 use super::waiting::{NO_ROOM, REUSE_MATTERS};
 use crate::cause::Cause;
-use crate::reading::{HURT_FIRST_TOKEN, HURT_MISSED, HURT_PER_TOKEN, Reading};
+use crate::input::{HURT_FIRST_TOKEN, HURT_MISSED, HURT_PER_TOKEN, VerdictInput};
 use crate::verdict::{Found, Severity, Unit, percent, time};
 
 /// A phase is the cause if it needs at least this share of the time. The limit of the context phase is lower while the engine
@@ -27,28 +27,28 @@ const MOST_OF_FIRST_TOKEN: f64 = 0.5;
 /// Long prompts are the cause if they stop the answers of other requests for at least this share of the time.
 const BLOCKED: f64 = 0.08;
 
-pub(super) fn speculation(reading: &Reading) -> Option<Found> {
-    let (sums, costs) = (&reading.now.sums, reading.costs?);
-    if sums.drafted_requests <= 0.0 || !reading.has_work {
+pub(super) fn speculation(input: &VerdictInput) -> Option<Found> {
+    let (sums, costs) = (&input.now.sums, input.costs?);
+    if sums.drafted_requests <= 0.0 || !input.has_work {
         return None;
     }
     let length = 1.0 + sums.accepted_tokens / sums.drafted_requests;
     let iteration = match sums.generation_iterations > 0.0 {
         true => sums.generation_seconds / sums.generation_iterations,
-        false => Reading::share(sums.mixed_seconds, sums.mixed_timed),
+        false => VerdictInput::share(sums.mixed_seconds, sums.mixed_timed),
     };
     // Engines do not measure a model that drafts itself. Without that time, the gain is the highest possible one.
     let drafting = (sums.draft_iterations > 0.0).then(|| sums.draft_overhead / sums.draft_iterations * iteration);
-    let checking = costs.generation_token * Reading::share(sums.draft_tokens, sums.iterations);
+    let checking = costs.generation_token * VerdictInput::share(sums.draft_tokens, sums.iterations);
     let overhead = (drafting.unwrap_or(0.0) + checking).min(0.95 * iteration);
-    let gain = length * Reading::share(iteration - overhead, iteration);
+    let gain = length * VerdictInput::share(iteration - overhead, iteration);
     (iteration > 0.0 && gain < GAIN).then(|| {
         Found::new(format!("Speculation gives {length:.2} tokens a step, and drafts take {} of it.", percent(overhead / iteration)))
             .with("tokens with speculation ÷ without", gain, Unit::Ratio, GAIN)
             .with("tokens a step", length, Unit::Ratio, None)
             .with("time for drafting", drafting, Unit::Seconds, None)
             .with("time for checking drafts", checking, Unit::Seconds, None)
-            .severity(reading.severity())
+            .severity(input.severity())
             .remedy(
                 "Lower max_draft_len of speculative_config, or turn speculation off; max_concurrency of it turns it off for large batches.",
                 &["speculative_config"],
@@ -56,21 +56,21 @@ pub(super) fn speculation(reading: &Reading) -> Option<Found> {
     })
 }
 
-pub(super) fn kv_thrash(reading: &Reading) -> Option<Found> {
-    let (context, _) = reading.demand().filter(|(context, _)| *context >= REUSE_MATTERS && reading.has_work)?;
-    let hits = &reading.now.distributions.hit_ratio;
+pub(super) fn kv_thrash(input: &VerdictInput) -> Option<Found> {
+    let (context, _) = input.demand().filter(|(context, _)| *context >= REUSE_MATTERS && input.has_work)?;
+    let hits = &input.now.distributions.hit_ratio;
     let mean = hits.mean()?;
     let (without, with) = (hits.share_up_to(0.1), 1.0 - hits.share_up_to(0.5));
     let is_split = without >= WITHOUT_HITS && with >= WITH_HITS;
-    let best = reading.best_hits.unwrap_or(0.0);
-    let fell = best >= HITS_BEFORE && mean <= FEWER_HITS * best && reading.kept.counts.restarts <= 0.0;
+    let best = input.best_hits.unwrap_or(0.0);
+    let fell = best >= HITS_BEFORE && mean <= FEWER_HITS * best && input.kept.counts.restarts <= 0.0;
     // After some minutes, the window no longer contains the time before the fall, so keep a cause once found.
-    let goes_on = reading.facts.before == Some(Cause::KvThrash) && mean <= 0.5;
+    let goes_on = input.facts.before == Some(Cause::KvThrash) && mean <= 0.5;
     if !(is_split || fell || goes_on) {
         return None;
     }
-    let dropped = reading.now.counts.blocks_host_dropped;
-    let (host, memory, settings) = reading.by_backend::<(_, _, &[&str])>(
+    let dropped = input.now.counts.blocks_host_dropped;
+    let (host, memory, settings) = input.by_backend::<(_, _, &[&str])>(
         ("kv_cache_config.host_cache_size; raise it if it is set", "free_gpu_memory_fraction", &["kv_cache_config"]),
         (
             "kv_cache_host_memory_bytes",
@@ -94,22 +94,22 @@ pub(super) fn kv_thrash(reading: &Reading) -> Option<Found> {
         .with("requests with many hits", with, Unit::Share, WITH_HITS)
         .with("time for prompts", context, Unit::Share, REUSE_MATTERS)
         .with("host copies dropped", dropped, Unit::Count, None)
-        .severity(reading.severity())
+        .severity(input.severity())
         .unsure(!fell)
         .remedy(remedy, settings),
     )
 }
 
-pub(super) fn context_work(reading: &Reading) -> Option<Found> {
-    let (context, generation) = reading.demand()?;
-    let offered = reading.offered()?;
-    let share = reading.context_share()?;
-    let is_all = context >= CONTEXT || context >= CONTEXT_OVERLOADED && offered >= NO_ROOM && reading.waits();
-    (reading.has_work && share >= OF_WORK && is_all).then(|| {
-        let counts = &reading.now.counts;
+pub(super) fn context_work(input: &VerdictInput) -> Option<Found> {
+    let (context, generation) = input.demand()?;
+    let offered = input.offered()?;
+    let share = input.context_share()?;
+    let is_all = context >= CONTEXT || context >= CONTEXT_OVERLOADED && offered >= NO_ROOM && input.waits();
+    (input.has_work && share >= OF_WORK && is_all).then(|| {
+        let counts = &input.now.counts;
         let reuse_off = counts.blocks_reused + counts.blocks_missed <= 0.0 && counts.blocks_allocated > 0.0;
         let (remedy, settings): (_, &[&str]) = if reuse_off {
-            reading.by_backend(
+            input.by_backend(
                 ("Set kv_cache_config.enable_block_reuse: true, if prompts begin alike; or add replicas.", &["kv_cache_config"]),
                 ("Set enable_kv_cache_reuse: true, if prompts begin alike; or add replicas.", &["enable_kv_cache_reuse"]),
             )
@@ -120,40 +120,40 @@ pub(super) fn context_work(reading: &Reading) -> Option<Found> {
             .with("time for prompts", context, Unit::Share, CONTEXT)
             .with("its share of all work", share, Unit::Share, OF_WORK)
             .with("time for answers", generation, Unit::Share, None)
-            .with("context tokens a second", reading.now.rate(reading.now.sums.context_tokens), Unit::Count, None)
-            .severity(reading.severity())
+            .with("context tokens a second", input.now.rate(input.now.sums.context_tokens), Unit::Count, None)
+            .severity(input.severity())
             .remedy(remedy, settings)
     })
 }
 
-pub(super) fn generation_work(reading: &Reading) -> Option<Found> {
-    let (_, generation) = reading.demand()?;
-    let share = 1.0 - reading.context_share()?;
-    (reading.has_work && share >= OF_WORK && generation >= GENERATION).then(|| {
-        let batch = reading.of_iterations(reading.now.sums.scheduled);
+pub(super) fn generation_work(input: &VerdictInput) -> Option<Found> {
+    let (_, generation) = input.demand()?;
+    let share = 1.0 - input.context_share()?;
+    (input.has_work && share >= OF_WORK && generation >= GENERATION).then(|| {
+        let batch = input.of_iterations(input.now.sums.scheduled);
         Found::new(format!("Decoding needs {} of the time, with {batch:.0} requests in the batch.", percent(generation)))
             .with("time for decoding", generation, Unit::Share, GENERATION)
             .with("its share of all work", share, Unit::Share, OF_WORK)
             .with("mean requests in the batch", batch, Unit::Count, None)
-            .severity(reading.severity())
+            .severity(input.severity())
             .remedy("Add replicas, quantise the model or its KV cache, shorten contexts, or use speculation where batches are small.", &[])
     })
 }
 
-pub(super) fn context_blocking(reading: &Reading) -> Option<Found> {
-    let sums = &reading.now.sums;
-    let share = Reading::share(sums.blocked_seconds, sums.seconds);
+pub(super) fn context_blocking(input: &VerdictInput) -> Option<Found> {
+    let sums = &input.now.sums;
+    let share = VerdictInput::share(sums.blocked_seconds, sums.seconds);
     // Answers that stop delay the tokens after the first one. If only first tokens come too late, that is not why.
-    let is_missed = |of: fn(&Counts) -> (f64, f64)| reading.missed_of(of).is_some_and(|missed| missed >= HURT_MISSED);
+    let is_missed = |of: fn(&Counts) -> (f64, f64)| input.missed_of(of).is_some_and(|missed| missed >= HURT_MISSED);
     let answers_are_late = is_missed(|counts| (counts.missed_tpot, counts.met_tpot))
         || is_missed(|counts| (counts.missed_e2e, counts.met_e2e));
     let only_first_tokens = is_missed(|counts| (counts.missed_ttft, counts.met_ttft)) && !answers_are_late;
-    (reading.has_work && share >= BLOCKED && !only_first_tokens).then(|| {
-        let setting = reading.by_backend("enable_chunked_prefill", "enable_chunked_context");
+    (input.has_work && share >= BLOCKED && !only_first_tokens).then(|| {
+        let setting = input.by_backend("enable_chunked_prefill", "enable_chunked_context");
         let remedy = format!(
             "Set {setting}: true and lower max_num_tokens (512 to 2048), so that long prompts are computed in pieces."
         );
-        let longest = reading.now.distributions.iteration.quantile(0.99);
+        let longest = input.now.distributions.iteration.quantile(0.99);
         Found::new(format!(
             "Long prompts stop the answers of other requests in {} of the time, for up to {}.",
             percent(share),
@@ -161,38 +161,38 @@ pub(super) fn context_blocking(reading: &Reading) -> Option<Found> {
         ))
         .with("time in which answers stop", share, Unit::Share, BLOCKED)
         .with("longest iterations (99th percentile)", longest, Unit::Seconds, None)
-        .severity(reading.severity())
+        .severity(input.severity())
         .remedy(remedy, &[setting, "max_num_tokens"])
     })
 }
 
 /// The rule for users who are hurt although no other rule applies: a request takes too long although nothing delays it.
-pub(crate) fn alone(reading: &Reading) -> Option<(Cause, Found)> {
-    if reading.severity() < Severity::Warning || !reading.has_work {
+pub(crate) fn alone(input: &VerdictInput) -> Option<(Cause, Found)> {
+    if input.severity() < Severity::Warning || !input.has_work {
         return None;
     }
-    decoding_alone(reading).or_else(|| prompt_alone(reading))
+    decoding_alone(input).or_else(|| prompt_alone(input))
 }
 
-fn decoding_alone(reading: &Reading) -> Option<(Cause, Found)> {
-    let (times, sums) = (&reading.now.distributions, &reading.now.sums);
-    let iteration = Reading::share(sums.generation_seconds, sums.generation_iterations);
+fn decoding_alone(input: &VerdictInput) -> Option<(Cause, Found)> {
+    let (times, sums) = (&input.now.distributions, &input.now.sums);
+    let iteration = VerdictInput::share(sums.generation_seconds, sums.generation_iterations);
     let each = times.tpot.mean().or((iteration > 0.0).then_some(iteration))?;
-    let is_missed = |of: fn(&Counts) -> (f64, f64)| reading.missed_of(of).is_some_and(|missed| missed >= HURT_MISSED);
+    let is_missed = |of: fn(&Counts) -> (f64, f64)| input.missed_of(of).is_some_and(|missed| missed >= HURT_MISSED);
     // If the first token came in time and the request ends late, decoding took too long.
     let ends_late = is_missed(|counts| (counts.missed_e2e, counts.met_e2e))
         && !is_missed(|counts| (counts.missed_ttft, counts.met_ttft));
-    let slow = match reading.facts.objectives.any() {
+    let slow = match input.facts.objectives.any() {
         true => ends_late || is_missed(|counts| (counts.missed_tpot, counts.met_tpot)),
         false => times.tpot.quantile(0.95)? >= HURT_PER_TOKEN,
     };
     slow.then(|| {
         let found = Found::new(format!("Decoding takes {} for each token, and nothing delays it.", time(each)))
-            .with("time for each token", each, Unit::Seconds, reading.facts.objectives.tpot.map(|limit| limit.as_secs_f64()))
+            .with("time for each token", each, Unit::Seconds, input.facts.objectives.tpot.map(|limit| limit.as_secs_f64()))
             .with("mean time of a request", times.e2e.mean(), Unit::Seconds, None)
-            .with("mean requests in the batch", reading.of_iterations(reading.now.sums.scheduled), Unit::Count, None)
-            .with("time of an iteration without work", reading.costs.map(|costs| costs.base), Unit::Seconds, None)
-            .severity(reading.severity())
+            .with("mean requests in the batch", input.of_iterations(input.now.sums.scheduled), Unit::Count, None)
+            .with("time of an iteration without work", input.costs.map(|costs| costs.base), Unit::Seconds, None)
+            .severity(input.severity())
             .remedy(
                 "Quantise the model, spread it over more GPUs (tensor_parallel_size), or speculate; else this engine cannot meet the limit.",
                 &[],
@@ -201,18 +201,18 @@ fn decoding_alone(reading: &Reading) -> Option<(Cause, Found)> {
     })
 }
 
-fn prompt_alone(reading: &Reading) -> Option<(Cause, Found)> {
-    let times = &reading.now.distributions;
+fn prompt_alone(input: &VerdictInput) -> Option<(Cause, Found)> {
+    let times = &input.now.distributions;
     let (prefill, first) = (times.prefill.mean()?, times.ttft.mean()?);
-    let share = Reading::share(prefill, first);
-    let missed = reading.missed_of(|counts| (counts.missed_ttft, counts.met_ttft));
+    let share = VerdictInput::share(prefill, first);
+    let missed = input.missed_of(|counts| (counts.missed_ttft, counts.met_ttft));
     let is_missed = missed.is_some_and(|missed| missed >= HURT_MISSED);
-    let slow = if reading.facts.objectives.any() { is_missed } else { times.ttft.quantile(0.95)? >= HURT_FIRST_TOKEN };
+    let slow = if input.facts.objectives.any() { is_missed } else { times.ttft.quantile(0.95)? >= HURT_FIRST_TOKEN };
     (slow && share >= MOST_OF_FIRST_TOKEN).then(|| {
         let found = Found::new(format!("Computing a prompt takes {} of the {} to its first token.", time(prefill), time(first)))
             .with("time for the own prompt", prefill, Unit::Seconds, None)
             .with("its share of the time to the first token", share, Unit::Share, MOST_OF_FIRST_TOKEN)
-            .severity(reading.severity())
+            .severity(input.severity())
             .remedy(
                 "Spread the model over more GPUs (tensor_parallel_size), use context servers with more of them, let prompts share their \
                  beginning, or shorten them; else long prompts cannot meet the limit.",

@@ -11,8 +11,8 @@ use trtllm_sim::Config;
 use trtllm_sim::config::{CacheManager, Era, Release, Role};
 use trtllm_sim::load::{Arrivals, Length};
 use trtllm_verdict::cause::Cause;
+use trtllm_verdict::input::{EngineFacts, Notices, VerdictInput};
 use trtllm_verdict::judge::judge;
-use trtllm_verdict::reading::{EngineFacts, Notices, Reading};
 
 use crate::play::Play;
 
@@ -97,9 +97,9 @@ fn told_by_lines(parts: Parts) -> (Cause, f64) {
     }
     let notices = Notices { only_requests: true, ..Notices::default() };
     let facts = EngineFacts { notices, ..EngineFacts::in_state(EngineState::Busy) };
-    let reading = Reading::of(facts, &window, &[]).unwrap();
-    let missed = reading.missed_of(|counts| (counts.missed_ttft, counts.met_ttft)).unwrap();
-    (judge(&reading, 120.0).map_or(Cause::None, |verdict| verdict.cause), missed)
+    let input = VerdictInput::of(facts, &window, &[]).unwrap();
+    let missed = input.missed_of(|counts| (counts.missed_ttft, counts.met_ttft)).unwrap();
+    (judge(&input, 120.0).map_or(Cause::None, |verdict| verdict.cause), missed)
 }
 
 #[test]

@@ -9,8 +9,8 @@ use trtllm_analysis::window::{Mark, Window};
 use trtllm_fold::EngineState;
 use trtllm_records::IterationStats;
 use trtllm_verdict::cause::Cause;
+use trtllm_verdict::input::{EngineFacts, VerdictInput};
 use trtllm_verdict::judge::judge;
-use trtllm_verdict::reading::{EngineFacts, Reading};
 
 /// The cause after two minutes of iterations of 50 ms.
 fn cause(record: impl Fn(u64) -> Value) -> Cause {
@@ -32,9 +32,9 @@ fn cause(record: impl Fn(u64) -> Value) -> Cause {
         }
     }
     let facts = EngineFacts { is_pytorch: false, ..EngineFacts::in_state(EngineState::Busy) };
-    let reading = Reading::of(facts, &window, &[]).unwrap();
-    assert!(reading.waits(), "{:?}", reading.queue_time());
-    judge(&reading, 120.0).unwrap().cause
+    let input = VerdictInput::of(facts, &window, &[]).unwrap();
+    assert!(input.waits(), "{:?}", input.queue_time());
+    judge(&input, 120.0).unwrap().cause
 }
 
 /// `active` requests, `batch` of them scheduled, and `queued` more. `begins`: prompts in this batch; `ended`: requests that ended before it.

@@ -20,8 +20,8 @@ use trtllm_sim::config::{Fault, Slow};
 use trtllm_sim::scenario::{Scenario, all};
 use trtllm_verdict::cause::Cause;
 use trtllm_verdict::gpu_window::{GpuMark, GpuWindow};
+use trtllm_verdict::input::VerdictInput;
 use trtllm_verdict::judge::judge;
-use trtllm_verdict::reading::Reading;
 use trtllm_verdict::verdict::Severity;
 
 /// Seconds of virtual time in which a scenario is played. Restarts and model loads have not ended by then.
@@ -102,10 +102,10 @@ fn each_situation_has_its_cause_and_a_remedy_that_helps_and_healthy_engines_have
     );
 }
 
-fn reading(config: &Config) -> Reading {
+fn input(config: &Config) -> VerdictInput {
     let mut play = Play::new(config, 5);
     play.until(UNTIL);
-    play.reading().unwrap()
+    play.input().unwrap()
 }
 
 /// The cause after two minutes, with this change of the GPU's readings.
@@ -121,8 +121,8 @@ fn cause_with_gpu(name: &str, change: impl Fn(&mut GpuMark)) -> Cause {
             change(&mut mark);
             gpu.push(mark);
         }
-        let reading = Reading::of(play.facts(), &play.window, &[gpu]);
-        cause = reading.and_then(|reading| judge(&reading, until)).map_or(cause, |verdict| verdict.cause);
+        let input = VerdictInput::of(play.facts(), &play.window, &[gpu]);
+        cause = input.and_then(|input| judge(&input, until)).map_or(cause, |verdict| verdict.cause);
     }
     cause
 }
@@ -144,7 +144,7 @@ fn a_gpu_that_takes_all_of_its_default_power_is_not_limited_by_its_clocks() {
 fn the_slowdown_at_equal_work_is_the_true_one() {
     for factor in [1.0, 1.3, 2.0] {
         let faults = vec![Fault::Slow { at: 60.0, factor, why: Slow::Regression }];
-        let found = reading(&Config { faults, ..Config::default() }).slowdown.unwrap().ratio;
+        let found = input(&Config { faults, ..Config::default() }).slowdown.unwrap().ratio;
         assert!((found / factor - 1.0).abs() < 0.07, "{factor}: {found}");
     }
 }
@@ -152,7 +152,7 @@ fn the_slowdown_at_equal_work_is_the_true_one() {
 #[test]
 fn the_time_of_spikes_is_the_true_one() {
     let faults = vec![Fault::Spike { every: 3.0, seconds: 0.8 }];
-    let found = reading(&Config { faults, ..Config::default() });
+    let found = input(&Config { faults, ..Config::default() });
     let added = found.now.sums.spike_seconds / found.now.seconds;
     assert!((added / (0.8 / 3.0) - 1.0).abs() < 0.1, "{added}");
 }
@@ -247,7 +247,7 @@ fn the_slowdown_is_known_after_20_seconds_and_1_where_nothing_changes() {
             let mut line = format!("{name} {factor}:");
             for at in (20..=130).step_by(5) {
                 play.until(f64::from(at));
-                let found = play.reading().and_then(|reading| reading.slowdown).map(|slowdown| slowdown.ratio);
+                let found = play.input().and_then(|input| input.slowdown).map(|slowdown| slowdown.ratio);
                 let truth = if at > 60 { factor } else { 1.0 };
                 line += &found.map_or(" -".to_owned(), |found| format!(" {:.3}", found / truth));
                 let is_settled = at <= 60 || at >= 80;

@@ -15,8 +15,8 @@ use trtllm_sim::{Config, End, Engine, Step, write};
 use trtllm_sources::{Batch, trtllm_json};
 use trtllm_verdict::cause::Cause;
 use trtllm_verdict::gpu_window::{GpuMark, GpuWindow};
-use trtllm_verdict::judge::{Steady, judge};
-use trtllm_verdict::reading::{EngineFacts, Reading, Silence};
+use trtllm_verdict::input::{EngineFacts, Silence, VerdictInput};
+use trtllm_verdict::judge::{DebouncedVerdict, judge};
 use trtllm_verdict::verdict::Severity;
 
 const EPOCH_US: i64 = 1_760_000_000_000_000;
@@ -26,7 +26,7 @@ pub(crate) struct Play {
     pub(crate) observed: ObservedEngine,
     pub(crate) window: Window,
     pub(crate) gpus: Vec<GpuWindow>,
-    pub(crate) verdicts: Steady,
+    pub(crate) verdicts: DebouncedVerdict,
     /// Time, cause and severity of each judgement.
     pub(crate) history: Vec<(f64, Cause, Severity)>,
     objectives: Objectives,
@@ -55,7 +55,7 @@ impl Play {
             observed,
             window: Window::default(),
             gpus: (0..config.ranks.pipeline.max(1)).map(|stage| GpuWindow::new(format!("GPU-{stage}"))).collect(),
-            verdicts: Steady::default(),
+            verdicts: DebouncedVerdict::default(),
             history: Vec::new(),
             objectives: Objectives::default(),
             release: config.release,
@@ -97,8 +97,8 @@ impl Play {
             }
             self.observed.settle(false, now);
             self.mark();
-            let verdict = self.reading().and_then(|reading| judge(&reading, self.now));
-            self.verdicts.follow(verdict);
+            let verdict = self.input().and_then(|input| judge(&input, self.now));
+            self.verdicts.update(verdict);
             let verdict = self.verdicts.verdict();
             self.history.extend(verdict.map(|verdict| (self.now, verdict.cause, verdict.severity)));
         }
@@ -133,9 +133,9 @@ impl Play {
         }
     }
 
-    pub(crate) fn reading(&self) -> Option<Reading> {
+    pub(crate) fn input(&self) -> Option<VerdictInput> {
         let gpus = if self.records_only { &[] } else { self.gpus.as_slice() };
-        Reading::of(self.facts(), &self.window, gpus)
+        VerdictInput::of(self.facts(), &self.window, gpus)
     }
 
     pub(crate) fn facts(&self) -> EngineFacts {

@@ -12,7 +12,7 @@ use super::table::CATALOG;
 /// The elements of `names` that no table contains. They are names of keys, families and paths. Keys may be in camelCase
 /// or snake_case. Names of families may lack the prefix `trtllm_`, as in older releases.
 #[must_use]
-pub fn unread(mut names: BTreeSet<String>) -> BTreeSet<String> {
+pub fn unknown_keys(mut names: BTreeSet<String>) -> BTreeSet<String> {
     let plain = |name: &str| {
         let name = name.strip_prefix("trtllm_").unwrap_or(name);
         name.strip_suffix("_total").unwrap_or(name).replace('_', "").to_lowercase()
@@ -56,7 +56,7 @@ mod tests {
         ];
         let new = ["/perf_metrics", "numDreams", "trtllm_dreams_total"];
         assert_eq!(
-            unread(known.iter().chain(&new).map(|name| (*name).to_owned()).collect()),
+            unknown_keys(known.iter().chain(&new).map(|name| (*name).to_owned()).collect()),
             new.map(str::to_owned).into()
         );
     }

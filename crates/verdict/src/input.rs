@@ -102,7 +102,7 @@ impl EngineFacts {
 
 /// The data of one engine: `now` is the last minute, `kept` the whole window.
 #[derive(Debug)]
-pub struct Reading {
+pub struct VerdictInput {
     pub facts: EngineFacts,
     pub now: Span,
     pub kept: Span,
@@ -123,7 +123,7 @@ pub struct Reading {
     pub best_hits: Option<f64>,
 }
 
-impl Reading {
+impl VerdictInput {
     /// `gpus` are the windows of the engine's GPUs, if these are known. Absent while the engine's window is too short.
     #[must_use]
     pub fn of(facts: EngineFacts, window: &Window, gpus: &[GpuWindow]) -> Option<Self> {
