@@ -29,13 +29,15 @@ numbers! {
         /// Iterations for which it is known whether all seats are taken, and those in which they are.
         seats_known,
         seats_taken,
-        /// Iterations that could begin a prompt: after an iteration without prompts that held requests back. Then how many of them
-        /// began one, and how many of these decoded nothing. The first two for iterations before which no request had ended, so no
-        /// block of the KV cache came free.
+        /// Iterations that could begin a prompt: after an iteration without prompts that held requests back.
         chances,
+        /// Those of `chances` that began a prompt.
         admissions,
+        /// Those of `admissions` that decoded nothing.
         admissions_alone,
+        /// Those of `chances` before which no request had ended, so no block of the KV cache came free.
         chances_without_end,
+        /// Those of `chances_without_end` that began a prompt.
         admissions_without_end,
         /// Sum of the used share of the KV cache, and number of iterations that report it.
         cache_used,

@@ -264,7 +264,7 @@ impl SeatQueue {
         let around_us = seated.error_us.max(AROUND_US);
         let seen = after(seated.arrived_us - around_us) - after(seated.arrived_us + around_us);
         self.waiting = if seen < 0.5 * seated.requests {
-            // No record saw them arrive, so neither the others.
+            // These arrivals were in no record, so later arrivals are uncounted, too: use at least the mean wait.
             self.mean().into_iter().chain(known).reduce(f64::max)
         } else {
             Some(known.unwrap_or_else(|| after(seated.arrived_us)).clamp(least, most))

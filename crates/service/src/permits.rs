@@ -1,4 +1,4 @@
-//! Limits how much long input is in memory at once: a reader takes a permit before it reads more than what needs none.
+//! Limits how much long input is in memory at once. A reader needs a permit above its free allowance.
 //! The table in docs/ARCHITECTURE.md ("What peers can cost") has each kind of input, its permits and the bytes of one.
 //!
 //! A reader that waits for a permit waits for other peers, so this time is not part of its [`Deadline`].
@@ -39,7 +39,7 @@ impl Waited {
     }
 }
 
-/// Somebody who waits for a permit, until this is dropped.
+/// Counts one waiter until dropped.
 struct Waiting(&'static Permits);
 
 impl Waiting {

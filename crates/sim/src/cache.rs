@@ -1,5 +1,5 @@
 //! The KV cache of one rank: blocks on the GPU and copies on the host. The key of a full block is a hash of all tokens up to its
-//! end. The least recently used block is evicted first. Knows nothing of requests.
+//! end. The least recently used block is evicted first.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};

@@ -27,19 +27,20 @@ pub struct Record {
     pub micro_batch: u32,
     /// Tokens of decoding requests.
     pub decoded: u64,
-    /// Mean over the decoding requests of their tokens per step, from their start to before this batch.
+    /// Tokens per step of a decoding request until before this batch, averaged over the requests.
     pub tokens_per_step: f64,
     pub speculation: Option<SpeculationCounts>,
     /// Absent if the release batches in flight.
     pub static_batch: Option<StaticBatch>,
-    /// Prompt tokens of the queued requests, and whether these need a generation server's work.
+    /// Prompt tokens of the queued requests.
     pub queued_tokens: u64,
+    /// The engine is a generation server, so queued requests wait for their generation phase.
     pub queues_generation: bool,
     /// Seconds of the last pass of the host's loop that was complete when the record was written.
     pub host_seconds: f64,
     /// Seconds of the batch's own forward pass on the GPU.
     pub gpu_seconds: f64,
-    /// Seconds of the pass before that of `host_seconds`, as events on the GPU at its begin and its end measure it.
+    /// Seconds of the pass before the one of `host_seconds`, between GPU events at its begin and at its end.
     pub previous_device_seconds: f64,
     pub overlap: bool,
     /// The rank of this record. Absent without attention data parallelism.
@@ -69,8 +70,9 @@ pub struct CacheView {
 #[derive(Debug, Clone, Copy, Default)]
 pub struct StaticBatch {
     pub context_tokens: u64,
-    /// Tokens that its requests ask for, and the tokens that they ask for less than the one that asks for most.
+    /// Output tokens that its requests ask for.
     pub generation_tokens: u64,
+    /// Output tokens by which its requests ask for less than the one that asks for most, summed.
     pub empty_slots: u64,
 }
 
@@ -94,7 +96,7 @@ pub struct Row {
     pub scheduled: bool,
     pub paused: bool,
     pub counts: CacheCounts,
-    /// Milliseconds and bytes of the KV cache transfer, for requests of disaggregated serving.
+    /// Milliseconds and bytes of the KV cache transfer. Absent unless serving is disaggregated.
     pub transfer: Option<(f64, u64)>,
 }
 
@@ -123,7 +125,7 @@ pub struct Entry {
     pub last_token: f64,
     pub first_iter: u64,
     pub last_iter: u64,
-    /// Start, end and bytes of the KV cache transfer.
+    /// Start and end of the KV cache transfer in seconds of virtual time, and its bytes.
     pub transfer: Option<(f64, f64, u64)>,
     pub counts: CacheCounts,
     pub drafted: u32,

@@ -91,7 +91,7 @@ impl EngineSeries {
     }
 }
 
-/// The page of one engine after this change.
+/// The page of one engine after `change` was applied.
 #[cfg(test)]
 pub(super) fn page_of(change: impl FnOnce(&mut trtllm_engines::Engine), compat: CompatSets) -> Page {
     let name = trtllm_records::EngineName::new("m", "1", "test");

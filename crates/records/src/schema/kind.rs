@@ -330,8 +330,7 @@ impl Kind<Vec<i64>> for Levels {
     }
 }
 
-/// The steps of one phase of a request. Without one of the times, a time between two tokens would be the time between three, so all
-/// are removed.
+/// The steps of one phase of a request. If one time is invalid, the list is dropped: a gap would span two steps.
 #[derive(Debug)]
 pub struct StepList;
 
