@@ -177,8 +177,15 @@ mod tests {
 
     #[test]
     fn a_reserved_label_cannot_be_a_static_label() {
-        for name in ["model", "le", "request_type", "gpu_uuid", "gpu", "__x", "job", "instance", "a-b", "1a", ""] {
-            assert!(check_label(name).is_err(), "{name}");
+        for (names, why) in [
+            (&["model", "le", "request_type", "gpu_uuid", "gpu", "__x"][..], "is reserved; choose another name"),
+            (&["job", "instance"], "is set by Prometheus, which would rename this one to exported_"),
+            (&["a-b", "1a", ""], "is not a valid label name; use letters, digits and _"),
+        ] {
+            for name in names {
+                let error = check_label(name).unwrap_err();
+                assert!(error.starts_with(&format!("label {name:?} {why}")), "{error}");
+            }
         }
         for name in ["team", "pod", "namespace"] {
             check_label(name).unwrap();

@@ -11,10 +11,17 @@ use crate::truth::BatchTruth;
 /// Share of the GPU's time that sampling takes.
 pub(crate) const SAMPLING: f64 = 0.05;
 
+/// What the requests of a batch received.
+pub(crate) struct Received {
+    /// Tokens of decoding requests, without those that are thrown away because their request has left.
+    pub(crate) decoded: u64,
+    /// When clients see the tokens.
+    pub(crate) seen_at: f64,
+}
+
 impl Engine {
-    /// Gives the requests of a batch their tokens. Returns the tokens of decoding requests, without those that are thrown
-    /// away because their request has left, and when clients see the tokens.
-    pub(crate) fn finish(&mut self, launched: &Launched, now: f64) -> (u64, f64) {
+    /// Gives the requests of a batch their tokens.
+    pub(crate) fn finish(&mut self, launched: &Launched, now: f64) -> Received {
         if self.config.keeps_requests {
             self.record_parts(launched, now);
             self.record_batch(launched, now);
@@ -26,7 +33,7 @@ impl Engine {
         let answers: u64 = launched.batches.iter().map(|batch| batch.answers.tokens).sum();
         let decoded = active.filter(|share| share.decodes).map(|share| u64::from(share.made)).sum();
         let contexts: u64 = launched.batches.iter().map(|batch| u64::from(batch.work.context_requests)).sum();
-        let seen = self.frontend.send(now, decoded + answers + contexts);
+        let seen_at = self.frontend.send(now, decoded + answers + contexts);
         let mut first_tokens = 0;
         let gpu_sample = launched.gpu * SAMPLING;
         let step = StepTime { start: launched.start, end: now, gpu_forward: launched.gpu - gpu_sample, gpu_sample };
@@ -55,38 +62,31 @@ impl Engine {
                     request.context_steps += 1;
                     rank.cache.store(&request.keys, &request.blocks, request.context);
                 }
-                if made > 0 {
-                    // Upstream's `first_iter` is the iteration of the first token, too.
-                    request.first_iter.get_or_insert(iter);
-                    if request.arrival.is_watched {
-                        self.progress.push(Progress { id: request.id, tokens: made, end: None });
-                    }
-                    request.generated += made;
-                    request.last_iter = iter;
-                    if request.first_token_at.is_some() {
-                        request.longest_gap = request.longest_gap.max(now - request.last_token_at);
-                    } else {
-                        request.first_token_at = Some(now);
-                        if request.is_streamed(self.config.role) {
-                            request.first_seen_at.get_or_insert(seen);
-                        }
-                        if self.config.role == Role::ContextOnly && self.peer.is_some() {
-                            // The generation engine tells later when it receives the KV cache.
-                            let is_sent = request.is_handed_over(self.config.role);
-                            request.transfer = is_sent.then_some((now, f64::INFINITY));
-                        } else if self.config.role == Role::ContextOnly {
-                            let start = self.link_free_at.max(now);
-                            self.link_free_at = start + transfer_seconds(&self.config, request.arrival.prompt);
-                            request.transfer = Some((start, self.link_free_at));
-                        }
-                    }
-                    request.last_token_at = now;
-                }
                 request.was_scheduled = true;
+                if made == 0 {
+                    continue;
+                }
+                if request.arrival.is_watched {
+                    self.progress.push(Progress { id: request.id, tokens: made, end: None });
+                }
+                let is_first = request.receive(made, iter, now);
+                if is_first && request.is_streamed(self.config.role) {
+                    request.first_seen_at.get_or_insert(seen_at);
+                }
+                if is_first && self.config.role == Role::ContextOnly {
+                    request.transfer = if self.peer.is_some() {
+                        // The generation engine tells later when it receives the KV cache.
+                        request.is_handed_over(self.config.role).then_some((now, f64::INFINITY))
+                    } else {
+                        let start = self.link_free_at.max(now);
+                        self.link_free_at = start + transfer_seconds(&self.config, request.arrival.prompt);
+                        Some((start, self.link_free_at))
+                    };
+                }
             }
         }
         self.truth.first_tokens += first_tokens;
-        (decoded, seen)
+        Received { decoded, seen_at }
     }
 
     /// Ends the requests that have all their tokens.

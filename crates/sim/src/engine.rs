@@ -241,14 +241,14 @@ impl Engine {
     /// Handles the tokens of the oldest launched batch.
     fn handle(&mut self, now: f64, step: &mut Step) {
         let Some(launched) = self.launched.pop_front() else { return };
-        let (made, seen) = self.finish(&launched, now);
+        let received = self.finish(&launched, now);
         if self.config.writes_after_tokens() {
             self.report_cpp(now, &launched, step);
         }
-        self.end_all_finished(now, seen);
+        self.end_all_finished(now, received.seen_at);
         if !self.config.release.is_cpp() {
             self.enter_queue(now);
-            self.count(&launched, made);
+            self.count(&launched, received.decoded);
         }
         self.end_others(now);
         step.entries = std::mem::take(&mut self.writer.entries);

@@ -82,6 +82,21 @@ impl Request {
         }
     }
 
+    /// Adds the tokens of iteration `iter`. Returns whether its first token is among them.
+    pub(crate) fn receive(&mut self, tokens: u32, iter: u64, now: f64) -> bool {
+        // Upstream's `first_iter` is the iteration of the first token, too.
+        self.first_iter.get_or_insert(iter);
+        (self.last_iter, self.generated) = (iter, self.generated + tokens);
+        let is_first = self.first_token_at.is_none();
+        if is_first {
+            self.first_token_at = Some(now);
+        } else {
+            self.longest_gap = self.longest_gap.max(now - self.last_token_at);
+        }
+        self.last_token_at = now;
+        is_first
+    }
+
     /// A generation server has the token of the context server when it first schedules the request, and sends it to the client
     /// then. Its own first token, which `first_token_at` means, is the second of the answer.
     pub(crate) fn take_first_token(&mut self, pass: &Pass<'_>) {
