@@ -138,6 +138,8 @@ pub struct Iterations {
     before: Option<Work>,
     admission: Admission,
     batch_limit: Option<i64>,
+    /// The engine has drafted tokens since its start.
+    pub has_drafted: bool,
 }
 
 /// Users notice an iteration that takes this many seconds if it contains decoding requests.
@@ -189,6 +191,7 @@ impl Iterations {
     pub(crate) fn restart(&mut self) {
         self.before = None;
         self.admission = Admission::default();
+        self.has_drafted = false;
         self.batch_limit = None;
     }
 
@@ -298,6 +301,7 @@ impl Iterations {
         if let Some(drafts) = latest.spec_decoding {
             sums.drafted_requests += number(drafts.num_requests_with_draft_tokens);
             sums.draft_tokens += number(drafts.num_draft_tokens);
+            self.has_drafted |= drafts.num_draft_tokens.is_some_and(|tokens| tokens > 0);
             sums.accepted_tokens += number(drafts.num_accepted_tokens);
             // 0 means that drafting was not measured, as where the model drafts itself.
             let drafting = drafts.iter_latency_ms.filter(|ms| *ms > 0.0);

@@ -41,6 +41,10 @@ finding_rules! {
         "The engine uses names that the exporter does not know (trtllm_exporter_source_unread_keys): keys, families, or paths whose answers \
          have another shape. What the exporter knows is still right.",
         "Update the exporter. If you have its newest release, report these keys to the project.";
+    SPECULATION_OFF = "speculation-off", Engine, Info:
+        "The engine no longer drafts tokens.",
+        "It has drafted tokens since its start, and in the last minute none, while at least 100 iterations decoded.",
+        "If acceptance_rate_threshold is set, speculation goes off for good once too few drafts are accepted (TensorRT-LLM #12905): restart the          engine, and lower the threshold or use a draft model that fits better. With max_concurrency, the engine drafts only in smaller batches,          and there is nothing to do.";
     NO_LATENCIES = "request-latencies-missing", Engine, Info:
         "The engine reports no times of requests, so there are no latency histograms.",
         "Requests complete, and nv_trt_llm_request_latency_info says none.",
@@ -91,6 +95,8 @@ pub const FAILING_SHARE: f64 = 0.1;
 const SOME_REQUESTS: f64 = 20.0;
 /// Tokens of iterations without a record are not counted. Up to this share of such iterations, the rate is still compared.
 const FEW_UNSEEN: f64 = 0.05;
+/// So many iterations without drafts are no chance.
+const MANY: f64 = 100.0;
 /// A mean is used only if it covers at least this many iterations or requests.
 const ENOUGH: f64 = 10.0;
 
@@ -107,6 +113,8 @@ pub struct EngineCase<'a> {
     pub has_no_latencies: bool,
     /// The engine has objectives, but the number of output tokens of its requests is not known.
     pub has_no_goodput: bool,
+    /// The engine has drafted tokens since its start.
+    pub has_drafted: bool,
     pub unread_keys: &'a [String],
     pub missing_endpoints: &'a [&'static str],
     pub bench: Option<&'a BenchReport>,
@@ -137,6 +145,15 @@ pub fn findings(case: &EngineCase<'_>) -> Vec<Finding> {
     }));
     if span.sampling > 1.0 {
         found.push(SAMPLED.about(subject).with("iterations per record", span.sampling, Unit::Count, 1.0));
+    }
+    let decoded = span.sums.generation_iterations;
+    if case.has_drafted && span.sums.draft_tokens <= 0.0 && decoded >= MANY {
+        found.push(SPECULATION_OFF.about(subject).with(
+            "iterations that decoded without drafts",
+            decoded,
+            Unit::Count,
+            MANY,
+        ));
     }
     found.extend(newer(subject, case.unread_keys, case.missing_endpoints));
     if case.has_no_latencies && case.completed >= SOME_REQUESTS && span.counts.completed > 0.0 {

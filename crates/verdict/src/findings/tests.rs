@@ -31,6 +31,7 @@ struct Scene {
     cause: Option<Cause>,
     has_no_latencies: bool,
     has_no_goodput: bool,
+    has_drafted: bool,
     unread_keys: Vec<String>,
     bench: Option<BenchReport>,
 }
@@ -55,6 +56,7 @@ impl Scene {
             cause: None,
             has_no_latencies: false,
             has_no_goodput: false,
+            has_drafted: false,
             unread_keys: Vec::new(),
             bench: None,
         }
@@ -72,6 +74,7 @@ impl Scene {
             completed: 100.0,
             has_no_latencies: self.has_no_latencies,
             has_no_goodput: self.has_no_goodput,
+            has_drafted: self.has_drafted,
             unread_keys: &self.unread_keys,
             missing_endpoints: &[],
             bench: self.bench.as_ref(),
@@ -89,13 +92,14 @@ impl Scene {
 fn a_healthy_engine_has_no_finding_and_each_problem_one() {
     assert_eq!(names(&Scene::new().found()), [""; 0]);
     type Change = fn(&mut Scene);
-    let cases: [(&str, Change); 12] = [
+    let cases: [(&str, Change); 13] = [
         ("engine-restarted", |scene| scene.after.counts.restarts = 1.0),
         ("source-failing", |scene| scene.after.polling.polls_failed = 6.0),
         ("records-rejected", |scene| scene.after.polling.records_rejected = 1.0),
         ("records-rejected", |scene| scene.after.polling.values_rejected = 1.0),
         ("statistics-sampled", |scene| scene.after.sampling = 10.0),
         ("engine-newer", |scene| scene.unread_keys.push("numDreams".to_owned())),
+        ("speculation-off", |scene| (scene.has_drafted, scene.after.sums.generation_iterations) = (true, 100.0)),
         ("request-latencies-missing", |scene| scene.has_no_latencies = true),
         ("first-token-early", |scene| {
             (scene.notices.first_token_is_early, scene.after.distributions.ttft.count) = (true, 9.0);
@@ -114,6 +118,11 @@ fn a_healthy_engine_has_no_finding_and_each_problem_one() {
     assert_eq!(names(&Scene::with(|scene| scene.has_no_goodput = true)), [""; 0], "no request has met them");
     let known = Scene::with(|scene| (scene.after.counts.unknown_all, scene.after.counts.met_all) = (5.0, 1.0));
     assert_eq!(names(&known), [""; 0]);
+    let drafts = Scene::with(|scene| {
+        (scene.has_drafted, scene.after.sums.generation_iterations, scene.after.sums.draft_tokens) =
+            (true, 6000.0, 5.0);
+    });
+    assert_eq!(names(&drafts), [""; 0], "it still drafts");
     // The page with the reasons is read later than the records.
     assert_eq!(names(&Scene::with(|scene| scene.after.counts.ended_well = 96.0)), [""; 0]);
 }
