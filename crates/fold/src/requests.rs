@@ -158,13 +158,12 @@ impl RequestFold {
     /// Counts what is certain to count once, and keeps the rest until its sources are taken.
     fn absorb(&mut self, finished: Finished, now: Instant, observer: &mut impl Observer) {
         let source = finished.source();
-        let told = Quantity::ALL.map(|quantity| finished.has(quantity));
-        if told.contains(&true) || source == Source::Entries {
-            self.choices.begin(now);
+        // An entry that tells nothing is a request whose outcome is unknown.
+        if source != Source::Entries && !Quantity::ALL.into_iter().any(|quantity| finished.has(quantity)) {
+            return;
         }
-        for (quantity, _) in Quantity::ALL.into_iter().zip(told).filter(|(_, told)| *told) {
-            self.choices.offer(quantity, source);
-        }
+        self.choices.begin(now);
+        self.choices.offer_all(source, |quantity| finished.has(quantity));
         self.waiting.push_back((finished, Done::default()));
         // Only the replay of a file at full speed fills the queue.
         if self.waiting.len() > MOST_WAITING {
@@ -196,10 +195,10 @@ impl RequestFold {
     /// Whether it is known if `finished` counts for the quantity, and how.
     fn is_ready(&self, quantity: Quantity, finished: &Finished) -> bool {
         let source = finished.source();
-        let Some(counts) = self.choices.counts(quantity, source) else { return false };
-        // See `judge`.
-        let is_whole = counts && finished.has_tokens() || self.choices.has_only(source);
-        quantity != Quantity::Outcomes || is_whole || self.choices.counts(Quantity::TimePerToken, source).is_some()
+        let is_settled = |quantity| self.choices.counts(quantity, source).is_some();
+        // Another source may tell the time per output token, and then judges it.
+        let judges_whole = || self.choices.has_only(source) || is_settled(Quantity::TimePerToken);
+        is_settled(quantity) && (quantity != Quantity::Outcomes || judges_whole())
     }
 
     /// Counts one quantity of what has finished, if it is taken from this source.
@@ -216,15 +215,14 @@ impl RequestFold {
         }
     }
 
-    /// `counts`: outcomes are taken from this source. The time per output token of a request whose number of tokens its entry does not
-    /// tell is judged by the source of that time.
+    /// `counts`: outcomes are taken from this source. Where entries do not tell the time per output token, its own source judges it.
     fn judge(&self, counts: bool, finished: &Finished, observer: &mut impl Observer) {
         let source = finished.source();
         let taken = |quantity| self.choices.taken(quantity);
         let is_split = taken(Quantity::Outcomes) == Some(Source::Entries)
             && taken(Quantity::TimePerToken).is_some_and(|per_token| per_token != Source::Entries);
         let scope = match counts {
-            true if is_split && !finished.has_tokens() => Scope::WithoutPerToken,
+            true if is_split => Scope::WithoutPerToken,
             true => Scope::All,
             false if is_split && taken(Quantity::TimePerToken) == Some(source) => Scope::PerToken,
             // Nothing tells the times of requests, so the outcome of each entry is unknown.
@@ -235,7 +233,8 @@ impl RequestFold {
             Finished::OnPage(more) => observer.page(more, scope),
             Finished::OfEntry(request) => observer.served(&request.served, scope),
             Finished::OfRow { request, is_sampled } if counts => observer.row_counted(request, !is_sampled),
-            Finished::OfRow { request, .. } => observer.served(&request.served, scope),
+            Finished::OfRow { request, is_sampled: false } => observer.served(&request.served, scope),
+            Finished::OfRow { .. } => {}
         }
     }
 
@@ -248,17 +247,25 @@ impl RequestFold {
         if self.choices.taken(Quantity::Reasons) != Some(Source::Entries) {
             self.totals.finished = None;
         }
-        let from_pages = self.choices.taken(Quantity::Times) == Some(Source::Page);
-        if from_pages {
+        let is_of_page = |quantity| self.choices.taken(quantity) == Some(Source::Page);
+        let (times, per_token) = (is_of_page(Quantity::Times), is_of_page(Quantity::TimePerToken));
+        if times {
             self.totals.source = LatencySource::None;
+        }
+        let mut without = RequestTimes::default();
+        for histogram in RequestHistogram::ALL {
+            let is_left = match histogram {
+                RequestHistogram::PerOutputToken => per_token,
+                _ => times || histogram.is_only_on_page(),
+            };
+            if is_left {
+                std::mem::swap(self.totals.times.of_server(histogram), without.of_server(histogram));
+            }
         }
         self.choices.leave_page();
         self.waiting.retain(|(finished, _)| finished.source() != Source::Page);
-        let mut without = RequestTimes::default();
-        for histogram in RequestHistogram::ALL {
-            if from_pages || histogram.is_only_on_page() {
-                std::mem::swap(self.totals.times.of_server(histogram), without.of_server(histogram));
-            }
+        for (finished, _) in &self.waiting {
+            self.choices.offer_all(finished.source(), |quantity| finished.has(quantity));
         }
     }
 
@@ -724,5 +731,27 @@ mod tests {
             followed(&mut fold, now, &mut judge);
         }
         assert_eq!((fold.totals.times.e2e_latency.count(), fold.waiting.len()), (2 * MOST_WAITING as u64, 0));
+    }
+
+    #[test]
+    fn pages_without_a_request_wait_for_nothing() {
+        let (mut fold, now) = (RequestFold::default(), Instant::now());
+        let page = ServerMetrics { scheduled_batch_size: Some(0), ..ServerMetrics::default() };
+        for _ in 0..2 * MOST_WAITING {
+            fold.absorb_server_metrics(&page, now, &mut ());
+        }
+        assert_eq!((fold.waiting.len(), fold.choices.is_decided()), (0, false));
+    }
+
+    #[test]
+    fn times_of_rows_stay_where_the_page_of_several_frontends_is_left() {
+        let (mut fold, mut judge, now) = (RequestFold::default(), Judge::default(), Instant::now());
+        followed(&mut fold, now, &mut judge);
+        fold.settle(0, now + DECIDED_WITHIN, &mut judge);
+        let per_token = |fold: &RequestFold| fold.totals.times.time_per_output_token.count();
+        assert_eq!(per_token(&fold), 1);
+        let page = ServerMetrics { several_frontends: true, ..ServerMetrics::default() };
+        fold.absorb_server_metrics(&page, now, &mut judge);
+        assert_eq!((per_token(&fold), fold.totals.source), (1, LatencySource::RequestStats));
     }
 }

@@ -22,7 +22,7 @@
 //! before the first one of any stage, not the page before it was read.
 //!
 //! Two changes come later. If the page counts more requests than there are entries, times and outcomes of entries are left for
-//! those of the page ([`super::page_times`]). If several frontends answer, the page is left, and its quantities have nothing.
+//! those of the page ([`super::page_times`]). If several frontends answer, the page is left, and its quantities are open again.
 
 use std::time::{Duration, Instant};
 
@@ -105,8 +105,12 @@ impl Choices {
         self.is_decided
     }
 
-    /// Notes that the source tells the quantity.
-    pub(crate) fn offer(&mut self, quantity: Quantity, source: Source) {
+    /// Notes which quantities the source tells.
+    pub(crate) fn offer_all(&mut self, source: Source, tells: impl Fn(Quantity) -> bool) {
+        Quantity::ALL.into_iter().filter(|quantity| tells(*quantity)).for_each(|quantity| self.offer(quantity, source));
+    }
+
+    fn offer(&mut self, quantity: Quantity, source: Source) {
         let place = quantity as usize;
         if self.taken[place].is_some() {
             return;
@@ -164,13 +168,15 @@ impl Choices {
     /// Takes times and outcomes from the page instead of entries.
     pub(crate) fn leave_entries(&mut self) {
         for quantity in [Times, Outcomes] {
-            self.taken[quantity as usize] = Some(Source::Page);
+            let taken = &mut self.taken[quantity as usize];
+            *taken = taken.map(|source| if source == Source::Entries { Source::Page } else { source });
         }
     }
 
-    /// Takes nothing from the page any more, and entries that may come after all.
+    /// Takes nothing from the page any more. Its quantities are open again, because entries may come after all.
     pub(crate) fn leave_page(&mut self) {
         (self.without_entries, self.has_page) = (false, false);
+        (self.since, self.is_decided) = (None, false);
         for source in self.taken.iter_mut().chain(&mut self.offered) {
             *source = source.filter(|source| *source != Source::Page);
         }

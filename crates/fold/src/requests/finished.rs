@@ -44,14 +44,6 @@ impl Finished {
             Quantity::Blocks => request.kv_cache.is_some(),
         }
     }
-
-    /// Whether the time per output token can be judged with the other times.
-    pub(super) fn has_tokens(&self) -> bool {
-        match self {
-            Self::OfEntry(request) => request.served.output_tokens.is_some(),
-            Self::OfRow { .. } | Self::OnPage(_) => true,
-        }
-    }
 }
 
 impl Increase {
