@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::support::daemon::{Daemon, run};
 use crate::support::page::Page;
-use crate::support::{ensure, python, root};
+use crate::support::{ensure, python, root, until};
 
 /// A port that is free now.
 fn free_port() -> u16 {
@@ -25,7 +25,7 @@ fn spans_are_requests(protocol: &str, compression: &str) {
     let source = format!("otlp:127.0.0.1:{port}");
     let daemon =
         Daemon::start(&["--source", &source, "--model", "m", "--objectives", "ttft=400ms,e2e=5s", "--gpu", "off"]);
-    daemon.until_logged(&["listening", "address=127.0.0.1"]);
+    until(|| TcpStream::connect(("127.0.0.1", port)).map_err(|error| error.to_string()));
     let endpoint = format!("http://127.0.0.1:{port}");
     let script = root().join("tests/judges/spans.py");
     let sent = Command::new(python()).arg(script).args([&endpoint, protocol, compression]).output().unwrap();
@@ -82,8 +82,7 @@ fn what_is_not_otlp_is_refused_with_a_remedy() {
     let port = free_port();
     let daemon = Daemon::start(&["--source", &format!("otlp:127.0.0.1:{port}"), "--model", "m", "--gpu", "off"]);
     let ask = |head: &str, body: &[u8]| {
-        let mut stream =
-            crate::support::until(|| TcpStream::connect(("127.0.0.1", port)).map_err(|error| error.to_string()));
+        let mut stream = until(|| TcpStream::connect(("127.0.0.1", port)).map_err(|error| error.to_string()));
         let length = body.len();
         write!(stream, "{head} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {length}\r\n").unwrap();
         _ = write!(stream, "content-type: application/x-protobuf\r\n\r\n").and_then(|()| stream.write_all(body));
@@ -107,5 +106,9 @@ fn what_is_not_otlp_is_refused_with_a_remedy() {
     let second = run(&["--source", &taken, "--gpu", "off", "--web.listen-address", "127.0.0.1:0"]);
     let message = String::from_utf8_lossy(&second.stderr);
     assert!(message.contains("cannot listen on") && message.contains("choose another address"), "{message}");
-    assert_eq!(daemon.page().find("nv_trt_llm_requests_finished_total", &["reason=stop"]), None);
+    // Each request that was refused, other than those for another path, is counted.
+    daemon.until(|page| {
+        let rejected = page.count("trtllm_exporter_records_rejected_total", &["reason=not_a_record"]);
+        ensure(rejected == 2, || format!("{rejected} rejected"))
+    });
 }

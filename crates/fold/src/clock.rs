@@ -66,6 +66,7 @@ struct Last {
     /// Its time, as it was told.
     time_us: i64,
     received: Instant,
+    latency_us: i64,
     start_us: i64,
     end_us: i64,
     /// The engine was idle after it. It has taken the next requests at once if some were queued.
@@ -97,13 +98,13 @@ impl IterationClock {
     }
 
     /// Whether the clock was set back or forward before this time of a record, which is received at `now`. A difference of times before
-    /// and after that moment is wrong. A pass that hung is no step of the clock: its record was received that much later, or tells
-    /// how long it took.
+    /// and after that moment is wrong. A pass that hung is not a step of the clock: this record or the one before tells how long it took.
     pub(crate) fn is_set(&self, record: &IterationStats, time_us: i64, now: Instant) -> bool {
         let Some(last) = self.last else { return false };
         let follows =
             self.spans.back().is_some_and(|span| record.iter.is_some_and(|iter| span.iter == iter.checked_sub(1)));
         let pass_us = record.iter_latency_ms.filter(|_| follows && !last.was_idle).map(|ms| (2000.0 * ms) as i64);
+        let pass_us = pass_us.map(|us| us.max(2 * last.latency_us));
         let received_us = i64::try_from(now.saturating_duration_since(last.received).as_micros()).unwrap_or(i64::MAX);
         let forward_us = time_us.saturating_sub(last.time_us);
         let expected_us = |pass_us: i64| received_us.saturating_add(pass_us).saturating_add(STEP_US);
@@ -184,7 +185,16 @@ impl IterationClock {
         };
         let was_idle = flush && record.num_queued_requests.unwrap_or(0) == 0;
         let had_batch = if flush { had_batch } else { scheduled(record) != Some(0) };
-        self.last = Some(Last { time_us, received: now, start_us, end_us, was_idle, had_batch, is_full });
+        self.last = Some(Last {
+            time_us,
+            received: now,
+            latency_us: latency_us.unwrap_or(0),
+            start_us,
+            end_us,
+            was_idle,
+            had_batch,
+            is_full,
+        });
         let kept = if pytorch { KEPT_OF_PYTORCH } else { KEPT };
         while self.spans.len() >= kept {
             self.spans.pop_front();
@@ -325,6 +335,28 @@ mod tests {
         // The engine waits from 150 to 9000, and the next batch takes 300.
         let records = [(pytorch(100, 50.0, mode), false, false), (pytorch(9000, 9150.0, mode), true, false)];
         assert_eq!(last(&records), [9000, 9000, 9000, 9300, 9300]);
+    }
+
+    #[test]
+    fn a_pass_that_hangs_is_not_a_step_of_the_clock() {
+        let (mut clock, now) = (IterationClock::default(), Instant::now());
+        let serial = |iter, at_ms, latency_ms| IterationStats {
+            iter: Some(iter),
+            ..pytorch(at_ms, latency_ms, SchedulerMode::NonOverlap)
+        };
+        let is_set = |clock: &IterationClock, record: &IterationStats| {
+            clock.is_set(record, record.timestamp.map_or(0, |time| time.micros), now)
+        };
+        // The second pass takes 12 s. Its record, and not the next one, tells it.
+        for (iter, at_ms, latency_ms) in [(1, 0, 20.0), (2, 20, 12_000.0), (3, 12_020, 20.0)] {
+            let record = serial(iter, at_ms, latency_ms);
+            assert!(!is_set(&clock, &record), "{iter}");
+            let counted = Counted { latency_seconds: Some(latency_ms / 1000.0), ..Counted::default() };
+            clock.record(&record, at_ms * MS, &counted, false, now);
+        }
+        assert!(is_set(&clock, &serial(4, 3_612_040, 20.0)));
+        assert!(!is_set(&clock, &serial(9, 3_612_040, 20.0)), "records are missing, so the time may have passed");
+        assert!(!clock.is_set(&serial(4, 3_612_040, 20.0), 3_612_040 * MS, now + std::time::Duration::from_secs(3600)));
     }
 
     #[test]

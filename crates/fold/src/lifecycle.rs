@@ -163,10 +163,11 @@ pub(crate) struct StageChanges {
 }
 
 impl Lifecycles {
-    /// Forgets the times of all unfinished requests, because the clock was set back.
+    /// Forgets the times of all unfinished requests, because the clock was set.
     pub(crate) fn forget_times(&mut self) {
+        self.admitted_us = None;
         for request in self.followed.values_mut() {
-            (request.is_known, request.stopped_us) = (false, None);
+            (request.is_known, request.stopped_us, request.arrived_us) = (false, None, None);
         }
     }
 
@@ -234,7 +235,7 @@ impl Lifecycles {
             *request = new;
         }
         request.last_seen = self.iterations;
-        if request.is_queued && row.stage != Some(RequestStage::Queued) {
+        if row.stage != Some(RequestStage::Queued) {
             request.is_queued = false;
             self.admitted_us = self.admitted_us.max(request.arrived_us);
         }

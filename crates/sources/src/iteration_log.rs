@@ -60,6 +60,10 @@ impl FollowedLines for LogLines {
     }
 }
 
+const MISSING: &str = "the file does not exist, or not yet";
+/// Parts of 16 KiB of the standard input that one poll reads.
+const MOST_PARTS: u32 = 64;
+
 /// Checks that the file can be read, if it exists: the server may create it later. Fails if it exists and cannot be
 /// read.
 pub fn check(path: &Path) -> Result<(), OpenError> {
@@ -126,7 +130,10 @@ impl FollowedLog {
             }
             Input::Stdin(rest, log) => read_stdin(rest, log),
         };
-        let read = read.map_err(|cause| SourceError::Io { target: self.target(), cause: cause.to_string() })?;
+        let read = read.map_err(|cause| SourceError::Io {
+            target: self.target(),
+            cause: if cause.kind() == io::ErrorKind::NotFound { MISSING.to_owned() } else { cause.to_string() },
+        })?;
         let log = match &mut self.input {
             Input::File(_, files) => &mut files.lines.log,
             Input::Stdin(_, log) => log,
@@ -146,8 +153,9 @@ impl FollowedLog {
 
 /// Reads the lines that are there.
 fn read_stdin(rest: &mut Vec<u8>, log: &mut IterationLog) -> io::Result<Batch> {
-    let (mut batch, mut buffer) = (Batch::default(), [0; 16 << 10]);
-    while batch.has_room() {
+    let (mut batch, mut buffer, mut parts) = (Batch::default(), [0; 16 << 10], 0);
+    while batch.has_room() && parts < MOST_PARTS {
+        parts += 1;
         let read = match rustix::io::read(io::stdin(), &mut buffer) {
             Err(rustix::io::Errno::AGAIN) => break,
             Err(rustix::io::Errno::INTR) => continue,
@@ -165,7 +173,7 @@ fn read_stdin(rest: &mut Vec<u8>, log: &mut IterationLog) -> io::Result<Batch> {
             }
         }
     }
-    batch.more = !batch.has_room();
+    batch.more = !batch.has_room() || parts == MOST_PARTS;
     Ok(batch)
 }
 

@@ -1,5 +1,5 @@
 //! Receives OTLP traces of TensorRT-LLM (`otlp_traces_endpoint`) over gRPC and over HTTP with protobuf, on one port. Each span of a
-//! finished request becomes an entry, as of `/perf_metrics`. Other spans are dropped. Nothing drains: an engine pushes its spans.
+//! finished request becomes an entry like one of `/perf_metrics`. Other spans are dropped. Nothing drains: an engine pushes its spans.
 
 mod span;
 
@@ -27,9 +27,9 @@ use tokio::task::JoinSet;
 
 use trtllm_records::perf_metrics::PerfMetricsEntry;
 use trtllm_records::{Message, RejectReason};
-use trtllm_service::permits::{Permit, Permits, timeout};
+use trtllm_service::permits::{Permit, Permits};
 
-use self::span::{ExportRequest, ExportResponse, PartialSuccess, Side, SpanOfRequest, join};
+use self::span::{Caller, ExportRequest, ExportResponse, PartialSuccess, Side, SpanOfRequest, join};
 use super::{Batch, OpenError, Presence};
 
 /// The path of OTLP over HTTP, and that of its gRPC service.
@@ -40,25 +40,34 @@ const MAX_REQUEST: usize = 1 << 20;
 /// Longest request that needs no permit.
 const SHORT_REQUEST: usize = 128 << 10;
 static LONG_REQUESTS: Permits = Permits::new(1);
-/// Limit of the connections, which are those of engines and Collectors. Others wait.
+/// Most connections at once. Others wait.
 const MAX_CONNECTIONS: usize = 64;
-/// Longest time from a response to the head of the next request.
+/// A connection without a byte for this time, or without a new request over HTTP/1, is closed.
 const IDLE: Duration = Duration::from_secs(60);
-/// Deadline of a request's body.
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
-/// Spans that are received and not folded yet, and parts of requests that wait for the other part. More spans wait for a poll.
+/// Longest time of a connection. Its peer then opens another one, so silent peers do not keep others out.
+const LIFETIME: Duration = Duration::from_secs(300);
+/// Deadline of a request's body, the wait for a permit included. The SDK waits 10 s for the answer, and then sends all spans again.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(4);
+/// Most spans of a request.
+const MAX_SPANS: usize = 4096;
+/// Spans that are received and not folded yet, and parts of requests that wait for the other part.
 const MAX_RECEIVED: usize = 1024;
-const WAITS: Duration = Duration::from_secs(5);
-/// The SDK sends spans every 5 s, so the two spans of a request are at most this far apart.
-const JOINED_WITHIN: Duration = Duration::from_secs(15);
+/// Longest time for which the spans of a request wait until those before them are folded.
+const WAITS: Duration = Duration::from_secs(3);
+/// The SDK sends spans every 5 s, so the span of a context server comes at most this time after that of the generation server.
+const LATE: Duration = Duration::from_secs(15);
+/// A context server sends its span when the prompt is computed, and a generation server when the answer is complete.
+const LONGEST_ANSWER: Duration = Duration::from_secs(600);
 
 #[derive(Debug)]
 pub struct Otlp {
     pub(super) target: String,
     received: mpsc::Receiver<SpanOfRequest>,
     rejected: Arc<[AtomicU64; 2]>,
-    /// Parts of requests in disaggregated serving, by their trace, until the other part comes.
-    parts: HashMap<Vec<u8>, (Instant, Side, PerfMetricsEntry)>,
+    /// Parts of requests in disaggregated serving, until the other part comes.
+    parts: HashMap<Caller, (Instant, Side, PerfMetricsEntry)>,
+    /// Generation servers send spans here, so those of context servers wait for theirs.
+    has_generation: bool,
     /// The task that accepts connections. Dropping it closes the port and all connections.
     _server: JoinSet<()>,
 }
@@ -73,7 +82,14 @@ impl Otlp {
         let receiver = Receiver { spans: sender, rejected: Arc::clone(&rejected) };
         let mut server = JoinSet::new();
         server.spawn(serve(listener, receiver));
-        Ok(Self { target: format!("otlp:{address}"), received, rejected, parts: HashMap::new(), _server: server })
+        Ok(Self {
+            target: format!("otlp:{address}"),
+            received,
+            rejected,
+            parts: HashMap::new(),
+            has_generation: false,
+            _server: server,
+        })
     }
 
     /// Takes what was received. Does not wait.
@@ -88,7 +104,11 @@ impl Otlp {
             }
         }
         batch.more = !self.received.is_empty();
-        let alone = self.parts.extract_if(|_, (since, ..)| now.saturating_duration_since(*since) >= JOINED_WITHIN);
+        let has_generation = self.has_generation;
+        let alone = self.parts.extract_if(|_, (since, side, _)| {
+            let waits = if *side == Side::Context && has_generation { LONGEST_ANSWER } else { LATE };
+            now.saturating_duration_since(*since) >= waits
+        });
         alone.for_each(|(_, (_, _, entry))| batch.push(Message::FinishedRequest(Box::new(entry))));
         for (reason, count) in REJECTED.into_iter().zip(&*self.rejected) {
             batch.rejected[reason as usize] += count.swap(0, Relaxed);
@@ -98,19 +118,24 @@ impl Otlp {
 
     /// The entry of the request, once all its parts are known.
     fn whole(&mut self, span: SpanOfRequest, now: Instant) -> Option<PerfMetricsEntry> {
-        let SpanOfRequest { trace_id, side, entry } = span;
-        if side == Side::Whole || trace_id.is_empty() || self.parts.len() >= MAX_RECEIVED {
-            return Some(entry);
-        }
-        match self.parts.remove(&trace_id) {
-            Some((_, Side::Context, context)) if side == Side::Generation => Some(join(context, entry)),
-            Some((_, Side::Generation, generation)) if side == Side::Context => Some(join(entry, generation)),
-            // Requests of one trace that have no other part.
-            other => {
-                self.parts.insert(trace_id, (now, side, entry));
-                other.map(|(.., entry)| entry)
+        let SpanOfRequest { caller, side, entry } = span;
+        self.has_generation |= side == Side::Generation;
+        let Some(caller) = caller.filter(|_| side != Side::Whole) else { return Some(entry) };
+        match self.parts.remove(&caller) {
+            Some((_, Side::Context, context)) if side == Side::Generation => return Some(join(context, entry)),
+            Some((_, Side::Generation, generation)) if side == Side::Context => return Some(join(entry, generation)),
+            // Another request of the same caller that has no other part.
+            Some((.., other)) => {
+                self.parts.insert(caller, (now, side, entry));
+                return Some(other);
             }
+            None => {}
         }
+        let oldest = || self.parts.iter().min_by_key(|(_, (since, ..))| *since).map(|(caller, _)| *caller);
+        let oldest = if self.parts.len() >= MAX_RECEIVED { oldest() } else { None };
+        let alone = oldest.and_then(|caller| self.parts.remove(&caller)).map(|(.., entry)| entry);
+        self.parts.insert(caller, (now, side, entry));
+        alone
     }
 }
 
@@ -133,7 +158,7 @@ async fn serve(listener: TcpListener, receiver: Receiver) {
             Ok((stream, _)) => TokioIo::new(stream),
             Err(error) => {
                 tracing::warn!(%error, "accepting a connection for OTLP failed; check the limit of open files");
-                tokio::time::sleep(Duration::from_millis(100)).await;
+                tokio::time::sleep(IDLE).await;
                 continue;
             }
         };
@@ -141,13 +166,22 @@ async fn serve(listener: TcpListener, receiver: Receiver) {
         connections.spawn(async move {
             let mut server = auto::Builder::new(TokioExecutor::new());
             server.http1().timer(TokioTimer::new()).header_read_timeout(IDLE);
-            server.http2().timer(TokioTimer::new()).keep_alive_interval(REQUEST_TIMEOUT).max_concurrent_streams(8);
+            // One request at a time, so that none keeps the room of a connection that another one needs.
+            server.http2().timer(TokioTimer::new()).keep_alive_interval(IDLE).max_concurrent_streams(1);
             let service = hyper::service::service_fn(move |request| {
                 let receiver = receiver.clone();
                 async move { receiver.respond(request).await }
             });
-            if let Err(error) = server.serve_connection(stream, service).await {
-                tracing::debug!(%error, "a connection of OTLP has ended");
+            let has_begun = tokio::time::timeout(IDLE, stream.inner().readable()).await.is_ok();
+            let serving = async {
+                let mut connection = pin!(server.serve_connection(stream, service));
+                if tokio::time::timeout(LIFETIME, connection.as_mut()).await.is_err() {
+                    connection.as_mut().graceful_shutdown();
+                    _ = tokio::time::timeout(2 * REQUEST_TIMEOUT, connection).await;
+                }
+            };
+            if has_begun {
+                serving.await;
             }
             drop(permit);
         });
@@ -160,9 +194,14 @@ type Refusal = (StatusCode, u8, &'static str);
 const TOO_LARGE: Refusal = (
     StatusCode::PAYLOAD_TOO_LARGE,
     8,
-    "the request is above 1 MiB; send smaller batches (send_batch_max_size: 1024 in the Collector)",
+    "the request is above 1 MiB; send smaller batches (send_batch_size: 512 and send_batch_max_size: 1024 of the Collector)",
 );
-const TOO_SLOW: Refusal = (StatusCode::REQUEST_TIMEOUT, 4, "the request took longer than 10 s; send smaller batches");
+const TOO_SLOW: Refusal = (StatusCode::REQUEST_TIMEOUT, 4, "the request took longer than 4 s; send smaller batches");
+const NOT_GZIP: Refusal = (
+    StatusCode::UNSUPPORTED_MEDIA_TYPE,
+    12,
+    "only gzip is unpacked; set the compression of the exporter of spans to gzip or none",
+);
 const NOT_OTLP: Refusal =
     (StatusCode::BAD_REQUEST, 3, "not an ExportTraceServiceRequest; send OTLP traces as protobuf");
 const NOT_PROTOBUF: Refusal = (
@@ -179,6 +218,9 @@ impl Receiver {
     async fn respond(&self, request: Request<Incoming>) -> Result<Response<Answer>, Infallible> {
         let is_grpc = request.uri().path() == GRPC_PATH;
         let result = self.receive(request, is_grpc).await;
+        if result.as_ref().is_err_and(|refusal| *refusal != NOT_FOUND) {
+            self.rejected[0].fetch_add(1, Relaxed);
+        }
         Ok(if is_grpc { grpc_answer(result) } else { http_answer(result) })
     }
 
@@ -186,16 +228,17 @@ impl Receiver {
         if request.method() != Method::POST || !is_grpc && request.uri().path() != HTTP_PATH {
             return Err(NOT_FOUND);
         }
-        let is = |name, value: &str| {
-            let given = request.headers().get(name).and_then(|given: &HeaderValue| given.to_str().ok());
-            given.is_some_and(|given| given.starts_with(value))
-        };
-        if !is_grpc && !is(header::CONTENT_TYPE, "application/x-protobuf") {
+        let header = |name: &str| request.headers().get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        if !is_grpc && !header("content-type").starts_with("application/x-protobuf") {
             return Err(NOT_PROTOBUF);
         }
-        let is_packed = is(header::CONTENT_ENCODING, "gzip");
-        let reading = pin!(read(request.into_body()));
-        let (mut body, _permit) = timeout(REQUEST_TIMEOUT, reading).await.map_err(|_| TOO_SLOW)??;
+        let is_gzip = match header(if is_grpc { "grpc-encoding" } else { "content-encoding" }) {
+            "gzip" => true,
+            "" | "identity" => false,
+            _ => return Err(NOT_GZIP),
+        };
+        let reading = read(request.into_body(), is_gzip);
+        let (mut body, _permit) = tokio::time::timeout(REQUEST_TIMEOUT, reading).await.map_err(|_| TOO_SLOW)??;
         // The message of a gRPC call stands behind a flag and its length.
         let is_packed = if is_grpc {
             if body.len() < 5 {
@@ -205,10 +248,13 @@ impl Receiver {
             body.advance(4);
             is_packed
         } else {
-            is_packed
+            is_gzip
         };
         let body = if is_packed { unpacked(&body)? } else { body };
         let request = ExportRequest::decode(body).map_err(|_| NOT_OTLP)?;
+        if request.spans().count() > MAX_SPANS {
+            return Err(TOO_LARGE);
+        }
         Ok(self.take(&request).await)
     }
 
@@ -229,18 +275,22 @@ impl Receiver {
             total.fetch_add(more, Relaxed);
         }
         let [invalid, late] = rejected;
-        let error_message = format!(
-            "{invalid} spans cannot be decoded, and {late} came faster than they are folded; send fewer engines to one otlp: source"
-        );
+        let error_message = match late {
+            0 => format!("{invalid} spans cannot be decoded; send OTLP traces as protobuf"),
+            _ => format!("{late} spans came faster than they are counted; let fewer engines send to this address"),
+        };
         let rejected_spans = i64::try_from(invalid + late).unwrap_or(i64::MAX);
         let partial_success = (rejected_spans > 0).then_some(PartialSuccess { rejected_spans, error_message });
         ExportResponse { partial_success }
     }
 }
 
-/// Reads a body, and takes a permit if it is long.
-async fn read(mut body: Incoming) -> Result<(Bytes, Option<Permit>), Refusal> {
+/// Reads a body, and takes a permit if it is long or packed.
+async fn read(mut body: Incoming, is_packed: bool) -> Result<(Bytes, Option<Permit>), Refusal> {
     let (mut read, mut permit) = (BytesMut::new(), None);
+    if is_packed {
+        permit = Some(LONG_REQUESTS.take().await);
+    }
     while let Some(frame) = body.frame().await {
         let Ok(data) = frame.map_err(|_| NOT_OTLP)?.into_data() else { continue };
         if read.len() + data.len() > MAX_REQUEST {
@@ -296,9 +346,9 @@ fn grpc_answer(result: Result<ExportResponse, Refusal>) -> Response<Answer> {
 mod tests {
     use super::*;
 
-    fn part(trace: u8, side: Side, tokens: u64) -> SpanOfRequest {
+    fn part(caller: u8, side: Side, tokens: u64) -> SpanOfRequest {
         let entry = PerfMetricsEntry { output_tokens: Some(tokens), ..PerfMetricsEntry::default() };
-        SpanOfRequest { trace_id: vec![trace], side, entry }
+        SpanOfRequest { caller: Some(([caller; 16], [1; 8])), side, entry }
     }
 
     #[tokio::test]
@@ -314,12 +364,42 @@ mod tests {
             assert_eq!(otlp.whole(of(second), now).map(tokens), Some([Some(1), Some(15)]));
         }
         assert_eq!(otlp.whole(part(7, Side::Whole, 4), now).and_then(|entry| entry.output_tokens), Some(4));
-        // Two requests of one trace, both of which have only a generation part.
+        // Two requests of one caller, both of which have only a generation part.
         assert_eq!(otlp.whole(part(8, Side::Generation, 2), now), None);
         assert_eq!(otlp.whole(part(8, Side::Generation, 3), now).and_then(|entry| entry.output_tokens), Some(2));
-        otlp.parts.values_mut().for_each(|(since, ..)| *since = now - JOINED_WITHIN);
-        let mut batch = Batch::default();
-        otlp.poll(&mut batch);
-        assert!(matches!(&batch.messages[..], [Message::FinishedRequest(entry)] if entry.output_tokens == Some(3)));
+        // An answer may take minutes after its prompt.
+        assert_eq!(otlp.whole(part(9, Side::Context, 1), now), None);
+        let mut after = |wait: Duration| {
+            otlp.parts.values_mut().for_each(|(since, ..)| *since = Instant::now() - wait);
+            let mut batch = Batch::default();
+            otlp.poll(&mut batch);
+            let tokens = |message: &Message| match message {
+                Message::FinishedRequest(entry) => entry.output_tokens,
+                _ => None,
+            };
+            batch.messages.iter().map(tokens).collect::<Vec<_>>()
+        };
+        assert_eq!([after(LATE), after(LATE), after(LONGEST_ANSWER)], [vec![Some(3)], vec![], vec![Some(1)]]);
+    }
+
+    #[tokio::test]
+    async fn parts_beyond_the_limit_push_the_oldest_out() {
+        let mut otlp = Otlp::bind(([127, 0, 0, 1], 0).into()).await.unwrap();
+        let start = Instant::now();
+        let of = |number: usize, side| {
+            let mut caller = [0; 16];
+            caller[..8].copy_from_slice(&number.to_le_bytes());
+            SpanOfRequest { caller: Some((caller, [1; 8])), ..part(0, side, number as u64) }
+        };
+        for number in 0..MAX_RECEIVED {
+            let now = start + Duration::from_millis(number as u64);
+            assert_eq!(otlp.whole(of(number, Side::Context), now), None);
+        }
+        // A part that completes a request needs no room.
+        assert!(otlp.whole(of(5, Side::Generation), start).is_some_and(|entry| entry.ctx_perf_metrics.is_some()));
+        let now = start + Duration::from_secs(2);
+        assert_eq!(otlp.whole(of(MAX_RECEIVED, Side::Context), now), None);
+        let pushed = otlp.whole(of(MAX_RECEIVED + 1, Side::Context), now);
+        assert_eq!((pushed.and_then(|entry| entry.output_tokens), otlp.parts.len()), (Some(0), MAX_RECEIVED));
     }
 }

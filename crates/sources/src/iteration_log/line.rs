@@ -54,9 +54,9 @@ impl Pass {
                     pass.fetched = value.split_once('/').and_then(|(own, all)| Some((count(own)?, count(all)?)));
                 }
                 "kv_cache_util" => pass.cache_used = number(value),
-                "host_step_time" => pass.host_ms = number(value),
-                "elapsed_time" => pass.host_ms = number(value).map(|seconds| seconds * 1000.0),
-                "prev_device_step_time" => pass.device_ms = number(value),
+                "host_step_time" => pass.host_ms = milliseconds(value, 1.0),
+                "elapsed_time" => pass.host_ms = milliseconds(value, 1000.0),
+                "prev_device_step_time" => pass.device_ms = milliseconds(value, 1.0),
                 "timestamp" => pass.written_us = parse_timestamp(value).map(|time| time.micros),
                 "num_ctx_requests" => pass.context_requests = count(value)?,
                 "num_ctx_tokens" => pass.context_tokens = count(value),
@@ -96,6 +96,11 @@ fn number(value: &str) -> Option<f64> {
     let value = value.trim_start_matches("tensor(");
     let end = value.find(|next: char| !matches!(next, '0'..='9' | '.' | '-' | '+' | 'e')).unwrap_or(value.len());
     value[..end].parse().ok()
+}
+
+/// A time in units of `unit` milliseconds. `None` if no pass takes so long.
+fn milliseconds(value: &str, unit: f64) -> Option<f64> {
+    number(value).map(|time| time * unit).filter(|time| (0.0..1e9).contains(time))
 }
 
 fn count(value: &str) -> Option<i64> {

@@ -90,8 +90,8 @@ impl IterationLog {
             return;
         }
         if pass.rank == 0 {
-            let ended_us = self.time_us + (pass.host_ms.unwrap_or(0.0) * 1e3) as i64;
-            self.time_us = pass.written_us.map_or(ended_us, |us| ended_us.clamp(us, us + 999_999));
+            let ended_us = self.time_us.saturating_add((pass.host_ms.unwrap_or(0.0) * 1e3) as i64);
+            self.time_us = pass.written_us.map_or(ended_us, |us| ended_us.clamp(us, us.saturating_add(999_999)));
         }
         let mut before = self.ranks.get(&pass.rank).copied();
         if before.is_some_and(|before| pass.iter <= before.pass.iter) {

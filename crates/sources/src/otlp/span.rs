@@ -29,6 +29,8 @@ struct ScopeSpans {
 struct Span {
     #[prost(bytes = "vec", tag = "1")]
     trace_id: Vec<u8>,
+    #[prost(bytes = "vec", tag = "4")]
+    parent_id: Vec<u8>,
     #[prost(fixed64, tag = "7")]
     start_ns: u64,
     #[prost(message, repeated, tag = "9")]
@@ -102,10 +104,14 @@ impl ExportRequest {
 /// A request as one engine tells it.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct SpanOfRequest {
-    pub(super) trace_id: Vec<u8>,
+    /// Absent without a parent, or if an id has another length than OTLP demands.
+    pub(super) caller: Option<Caller>,
     pub(super) side: Side,
     pub(super) entry: PerfMetricsEntry,
 }
+
+/// The trace and the parent of a span. The orchestrator is the parent of both parts of a request.
+pub(super) type Caller = ([u8; 16], [u8; 8]);
 
 /// Which part of a request an engine has served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -180,7 +186,7 @@ impl SpanOfRequest {
                 output_tokens,
                 ..PerfMetricsEntry::default()
             },
-            trace_id: span.trace_id,
+            caller: span.trace_id.try_into().ok().zip(span.parent_id.try_into().ok()),
         }))
     }
 }
