@@ -59,10 +59,10 @@ def keys():
 def values():
     """Values of the enumerations of records and finished requests, without the variant for all other values."""
     for text in sources(*(f"crates/records/src/{name}.rs" for name in ENUMS)):
-        for attributes, body in re.findall(r"((?:^#\[[^\n]*\n)+)pub enum \w+ \{\n(.*?)^\}", text, re.MULTILINE | re.DOTALL):
+        for attributes, body in re.findall(r"((?:^ *#\[[^\n]*\n)+) *pub enum \w+ \{\n(.*?)^ *\}", text, re.MULTILINE | re.DOTALL):
             yield from re.findall(r'(?:rename|alias) = "(\w+)"', body)
             if 'rename_all = "snake_case"' in attributes:
-                variants = re.findall(r"^    (\w+),$", re.sub(r"#\[serde\(other\)\]\n.*", "", body), re.MULTILINE)
+                variants = re.findall(r'^ +(\w+)(?: = "\w+")?,$', re.sub(r"#\[serde\(other\)\]\n.*", "", body), re.MULTILINE)
                 yield from (re.sub(r"(?<=[a-z])(?=[A-Z])", "_", variant).lower() for variant in variants)
 
 
