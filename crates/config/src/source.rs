@@ -109,7 +109,7 @@ impl FromStr for SourceSpec {
             }),
             "socket" => Self::Socket(PathBuf::from(body)),
             "otlp" => Self::Otlp(body.replace("localhost:", "127.0.0.1:").parse().map_err(|_| {
-                format!("{body:?} is no address to listen on; use otlp:HOST:PORT with an IP address, such as otlp:127.0.0.1:4317")
+                format!("{body:?} is not an address to listen on; use otlp:HOST:PORT with an IP address, such as otlp:127.0.0.1:4317")
             })?),
             "log" => {
                 Self::Log { path: PathBuf::from(body), from_start: options.boolean("from_start")?.unwrap_or(false) }

@@ -104,7 +104,7 @@ impl IterationClock {
         let follows =
             self.spans.back().is_some_and(|span| record.iter.is_some_and(|iter| span.iter == iter.checked_sub(1)));
         let pass_us = record.iter_latency_ms.filter(|_| follows && !last.was_idle).map(|ms| (2000.0 * ms) as i64);
-        let pass_us = pass_us.map(|us| us.max(2 * last.latency_us));
+        let pass_us = pass_us.map(|us| us.max(last.latency_us.saturating_mul(2)));
         let received_us = i64::try_from(now.saturating_duration_since(last.received).as_micros()).unwrap_or(i64::MAX);
         let forward_us = time_us.saturating_sub(last.time_us);
         let expected_us = |pass_us: i64| received_us.saturating_add(pass_us).saturating_add(STEP_US);

@@ -48,7 +48,7 @@ const IDLE: Duration = Duration::from_secs(60);
 const LIFETIME: Duration = Duration::from_secs(300);
 /// Deadline of a request's body, the wait for a permit included. The SDK waits 10 s for the answer, and then sends all spans again.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(4);
-/// Most spans of a request.
+/// Most spans in one export.
 const MAX_SPANS: usize = 4096;
 /// Spans that are received and not folded yet, and parts of requests that wait for the other part.
 const MAX_RECEIVED: usize = 1024;

@@ -18,7 +18,7 @@
 //! | nothing | taken, and counts | taken, and counts | – |
 //! | taken | counts if it is this source | counts if it is this source | – |
 //!
-//! What waits stands in one queue. The best source is among those that may come: not entries of a server that has none, not rows
+//! What waits is in one queue. The best source is among those that may come: not entries of a server that has none, not rows
 //! before the first one of any stage, not the page before it was read.
 //!
 //! Two changes come later. If the page counts more requests than there are entries, times and outcomes of entries are left for

@@ -95,7 +95,7 @@ pub const FAILING_SHARE: f64 = 0.1;
 const SOME_REQUESTS: f64 = 20.0;
 /// Tokens of iterations without a record are not counted. Up to this share of such iterations, the rate is still compared.
 const FEW_UNSEEN: f64 = 0.05;
-/// So many iterations without drafts are no chance.
+/// So many iterations without drafts are no coincidence.
 const MANY: f64 = 100.0;
 /// A mean is used only if it covers at least this many iterations or requests.
 const ENOUGH: f64 = 10.0;
