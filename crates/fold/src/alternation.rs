@@ -1,6 +1,7 @@
 //! Finds out whether the records of one source come from several engines, as behind a load balancer: then their iteration
 //! numbers alternate, and each engine's numbers continue where they were. An engine that restarts never continues its old
-//! numbers.
+//! numbers. The numbers of engines that started together lie so close that one's records fill the gaps of the other: each
+//! fall then looks like a restart, and restarts follow each other faster than an engine can start.
 
 use std::time::{Duration, Instant};
 
@@ -29,6 +30,11 @@ const TOGETHER: Duration = Duration::from_secs(60);
 pub const SEVERAL_ENGINES: &str = "several engines answer here, each with iteration numbers of its own, so nothing is counted any more: \
     name the address of each engine in a --source of its own, not that of a load balancer or Service, or give each publisher its own name";
 
+/// Restarts that show several engines if they happen within [`FAST_US`] microseconds. A process of TensorRT-LLM needs longer to load
+/// its libraries, let alone a model.
+const RESTARTS: usize = 3;
+const FAST_US: u64 = 30_000_000;
+
 /// What the number of a record shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Origin {
@@ -53,6 +59,8 @@ pub(crate) struct Alternation {
     /// Weight of the returns to lower and to higher numbers, each up to [`PROOF`].
     shown: [u32; 2],
     returned: Option<Instant>,
+    /// The times of the records after the last restarts in microseconds, the newest first. A replay may be faster than the engine was.
+    restarts: [Option<i64>; RESTARTS],
     several: bool,
 }
 
@@ -61,13 +69,19 @@ impl Alternation {
         self.several
     }
 
-    /// Adds the number of a record.
-    pub(crate) fn observe(&mut self, record: &IterationStats, kind: RecordKind, now: Instant) -> Origin {
+    /// Adds the number of a record. `wall_us`: when it was received, in microseconds since 1970.
+    pub(crate) fn observe(&mut self, record: &IterationStats, kind: RecordKind, now: Instant, wall_us: i64) -> Origin {
         // The rows of other ranks repeat numbers.
         let is_first_rank = record.rank.or(record.attention_dp_rank).unwrap_or(0) == 0;
         let (Some(iter), true) = (record.iter, is_first_rank) else { return self.origin() };
         let Some(last) = self.last.replace(iter) else { return self.origin() };
         let step = iter.checked_sub(last);
+        if kind == RecordKind::Restart {
+            self.note_restart(record.timestamp.map_or(wall_us, |time| time.micros));
+        }
+        if self.several && step.is_none() {
+            self.returned = Some(now);
+        }
         let seconds =
             self.observed.replace(now).map_or(0.0, |before| now.saturating_duration_since(before).as_secs_f64());
         if step == Some(1) && !self.several {
@@ -101,8 +115,8 @@ impl Alternation {
                     self.others.remove(0);
                 }
                 match self.origin() {
-                    // The engine cannot have run so many iterations since.
-                    Origin::One if step.is_some_and(|step| step as f64 > FASTEST * (seconds + 1.0)) => Origin::Unknown,
+                    // The engine, or one that has started since, cannot have run so many iterations.
+                    Origin::One if step.unwrap_or(iter) as f64 > FASTEST * (seconds + 1.0) => Origin::Unknown,
                     origin => origin,
                 }
             }
@@ -125,6 +139,12 @@ impl Alternation {
             Origin::One if is_exact && step.is_some_and(|step| step > NEXT) => Origin::Unknown,
             origin => origin,
         }
+    }
+
+    fn note_restart(&mut self, time_us: i64) {
+        self.restarts.rotate_right(1);
+        self.restarts[0] = Some(time_us);
+        self.several |= self.restarts[RESTARTS - 1].is_some_and(|first| time_us.abs_diff(first) < FAST_US);
     }
 
     /// If only the lower numbers continue, the others may be wrong numbers of the same engine.
@@ -155,7 +175,12 @@ mod tests {
             let fell = alternation.last.is_some_and(|last| iter + 2 < last);
             let kind = if fell { RecordKind::Restart } else { RecordKind::New };
             let record = IterationStats { iter: Some(*iter), ..IterationStats::default() };
-            origins.push(alternation.observe(&record, kind, start + Duration::from_secs(*second)));
+            origins.push(alternation.observe(
+                &record,
+                kind,
+                start + Duration::from_secs(*second),
+                *second as i64 * 1_000_000,
+            ));
         }
         origins
     }
@@ -189,12 +214,20 @@ mod tests {
     fn restarts_gaps_and_late_records_are_those_of_one_engine() {
         let one = |numbers: &[u64]| assert!(of(numbers).iter().all(|origin| *origin == Origin::One), "{numbers:?}");
         one(&(400..500).chain(1..600).collect::<Vec<_>>());
-        one(&[500, 1, 2, 3, 1, 2, 3, 4, 1, 2, 3, 4, 5]);
         one(&[10, 20, 30, 9000, 9010, 9012, 9011, 9013]);
-        one(&[350, 9000, 351, 352, 9000, 353, 9000, 354, 355, 9000, 356]);
+        // An engine that fails again and again, each time 15 seconds after its start.
+        let failing: Vec<_> = (0..20).flat_map(|start| (1..=start % 4 + 2).map(move |n| (start * 15 + n, n))).collect();
+        let origins = observe(&mut Alternation::default(), Instant::now(), &failing);
+        assert!(origins.iter().all(|origin| *origin == Origin::One), "{origins:?}");
         // A gap that ends at an old number by chance, once for each restart.
         let chance = of(&[500, 1, 501, 502, 503]);
         assert_eq!(chance, [Origin::One, Origin::One, Origin::Unknown, Origin::One, Origin::One]);
+    }
+
+    #[test]
+    fn restarts_that_follow_each_other_faster_than_an_engine_can_start_come_from_several_engines() {
+        let close = of(&[110, 111, 103, 104, 112, 105, 106, 113, 107]);
+        assert_eq!(close[6..], [Origin::One, Origin::One, Origin::Several], "{close:?}");
     }
 
     #[test]
@@ -215,7 +248,7 @@ mod tests {
                 let rows = [(Some(rank), None), (None, Some(rank)), (Some(rank), Some(rank))];
                 for (rank, attention_dp_rank) in rows {
                     let record = IterationStats { iter: Some(iter), rank, attention_dp_rank, ..Default::default() };
-                    assert_eq!(alternation.observe(&record, RecordKind::New, now), Origin::One);
+                    assert_eq!(alternation.observe(&record, RecordKind::New, now, 0), Origin::One);
                 }
             }
         }

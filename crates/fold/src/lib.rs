@@ -186,7 +186,7 @@ impl EngineFold {
             return Ok(());
         }
         let mut kind = self.epoch.classify(record);
-        match self.alternation.observe(record, kind, now) {
+        match self.alternation.observe(record, kind, now, wall_us) {
             Origin::One => {}
             Origin::Unknown => {
                 self.begin_epoch(self.epoch.unseen(), observer);

@@ -277,6 +277,46 @@ fn records_of_several_engines_are_not_counted_and_their_load_is_absent() {
     assert!(bench.engine.has_several_engines());
 }
 
+/// Reads two engines behind one address, which have run `each` iterations more at each poll, `difference` apart. Returns the engine when
+/// it is known that there are two.
+fn two_engines(difference: u64, each: u64) -> Bench {
+    let mut bench = Bench::new();
+    let mut next = [500 + difference, 500];
+    let mut random = 1_u64;
+    for poll in 1..100 {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let which = (random >> 40 & 1) as usize;
+        let due = [500 + difference, 500][which] + poll * each;
+        for iter in next[which]..due {
+            bench.absorb(&with_kv(working(iter), 4 * iter as i64, 0));
+        }
+        next[which] = due;
+        bench.settled(true);
+        bench.now += Duration::from_millis(100);
+        if bench.engine.has_several_engines() {
+            return bench;
+        }
+    }
+    panic!("not found with {each} iterations a poll, {difference} apart");
+}
+
+#[test]
+fn engines_with_numbers_close_together_are_found() {
+    for difference in [0, 1, 2, 5, 10, 15, 16, 30] {
+        for each in [1, 2, 5, 20, 60] {
+            let restarts = two_engines(difference, each).engine.totals.engine_restarts;
+            assert!(restarts <= 2, "{restarts} restarts with {each} iterations a poll, {difference} apart");
+        }
+    }
+}
+
+#[test]
+fn an_engine_whose_number_is_too_high_for_one_that_has_just_started_is_no_restart() {
+    let mut bench = Bench::new();
+    let totals = bench.all(&[with_kv(working(90_000), 900, 0), with_kv(working(50_000), 700, 0)]);
+    assert_eq!((totals.engine_restarts, totals.kv_cache_blocks_reused), (0, 0));
+}
+
 #[test]
 fn a_new_process_is_a_restart_even_if_iteration_numbers_keep_growing() {
     let mut bench = Bench::new();

@@ -15,6 +15,8 @@ use trtllm_sources::{Batch, Presence, SourceError, TestPoll};
 pub(super) const FEW: u64 = 8;
 /// The wall-clock time of the records. The exporter's own time is virtual.
 const EPOCH_US: i64 = 1_760_000_000_000_000;
+/// A process loads its libraries and the model before its first iteration.
+const STARTING: Duration = Duration::from_secs(20);
 
 /// The numbers that a correct exporter shows.
 #[derive(Debug, Clone, Copy, Default)]
@@ -184,12 +186,12 @@ impl World {
         // late records of the old process, even after an outage of 200 polls.
         if !self.calm && self.iter > 1_000 + 250 * self.most && self.one_in(100) {
             self.process += 1;
-            (self.began, self.next, self.iter) = (now, Some(0.0), 0);
+            (self.began, self.next, self.iter) = (now + STARTING, Some(0.0), 0);
             self.engine = Engine::new(self.engine.config().clone(), self.random.below(u64::MAX));
             self.ring.clear();
             self.late = None;
         }
-        let until = (now - self.began).as_secs_f64();
+        let until = now.saturating_sub(self.began).as_secs_f64();
         while let Some(time) = self.next.filter(|time| *time < until) {
             let step = self.engine.step(time);
             self.next = step.next;
@@ -230,7 +232,7 @@ impl World {
             if index > 0 {
                 text.push(',');
             }
-            let mut written = write::record(record, release, EPOCH_US);
+            let mut written = write::record(record, release, EPOCH_US + self.began.as_micros() as i64);
             // An iteration number that no engine reports, so the record is rejected.
             let is_absurd = !self.calm && self.one_in(1_000);
             if is_absurd {
