@@ -26,6 +26,7 @@ use super::share::share;
 use super::successes::{Ends, Successes};
 
 pub(crate) use self::choices::DECIDED_WITHIN;
+use self::choices::TOLD_WITHIN;
 
 #[derive(Debug, Clone, Default)]
 pub struct RequestFold {
@@ -316,8 +317,12 @@ impl RequestFold {
         let by_entries = self.choices.taken(Quantity::Times) == Some(Source::Entries);
         self.successes.settle(self.ends, by_entries, self.totals.finished.as_ref(), self.choices.is_decided());
         self.totals.succeeded = self.successes.total;
+        let by_page = [Quantity::Outcomes, Quantity::TimePerToken]
+            .iter()
+            .any(|quantity| self.choices.taken(*quantity) == Some(Source::Page));
+        let is_fast = self.choices.is_decided() && !by_page;
         // What waited is judged first.
-        observer.settled(completed, DECIDED_WITHIN, now);
+        observer.settled(completed, if is_fast { TOLD_WITHIN } else { DECIDED_WITHIN }, now);
     }
 
     /// The page counts requests that have no entry, or each answer of a request that asks for several (`n` above 1). From now on the

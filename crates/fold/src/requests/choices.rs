@@ -68,6 +68,8 @@ impl Quantity {
 
 /// A better source has this time to tell of the first finished request. trtllm-serve's page is read every 5 s, in at most 4 s.
 pub(crate) const DECIDED_WITHIN: Duration = Duration::from_secs(15);
+/// Entries and rows come with a poll at most this long after the record that counts their request.
+pub(crate) const TOLD_WITHIN: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Choices {
