@@ -6,15 +6,15 @@ use std::time::Duration;
 
 use trtllm_analysis::ObservedEngine;
 use trtllm_analysis::objectives::ObjectiveTotals;
+use trtllm_fold::batch_time::TimedBatch;
 use trtllm_fold::orchestrator::OrchestratorTotals;
 use trtllm_fold::rank_totals::{Rank, RankLoad};
 use trtllm_fold::request_totals::RequestTotals;
 use trtllm_fold::{EngineState, EngineTotals, Latest};
 use trtllm_records::gpu::{EngineGpus, GpuInventory};
 use trtllm_records::server_metrics::ConfigSection;
-use trtllm_records::{EngineAbout, EngineSettings};
+use trtllm_records::{EngineAbout, EngineSettings, IterationStats};
 
-use super::slot::KeptRecord;
 use super::source::SourceStatus;
 
 /// Labels of settings, each with the section and the name under which trtllm-serve reports the setting.
@@ -28,6 +28,13 @@ const OF_SERVER: [(&str, ConfigSection, &str); 8] = [
     ("tokens_per_block", ConfigSection::KvCache, "page_size"),
     ("speculative_method", ConfigSection::Speculative, "spec_method"),
 ];
+
+/// A record, and the batch whose time it told: its own, or the one before.
+#[derive(Debug, Clone)]
+pub struct KeptRecord {
+    pub record: Arc<IterationStats>,
+    pub timed: Option<TimedBatch>,
+}
 
 /// What is known of one engine. Its intake writes it, and readers read it, under the lock of its slot.
 #[derive(Debug)]

@@ -13,9 +13,9 @@ use std::sync::{Arc, OnceLock};
 use trtllm_records::gpu::GpuInventory;
 use trtllm_records::{EngineName, RecorderCounts, RefusedPublishers};
 
-pub use engine::Engine;
+pub use engine::{Engine, KeptRecord};
 pub use judging::EngineJudgement;
-pub use slot::{EngineOrigin, EngineSlot, KeptRecord, LockedEngine, SourceIndex, copy_to_keep};
+pub use slot::{EngineOrigin, EngineSlot, LockedEngine, SourceIndex, copy_to_keep};
 
 pub use source::{SourceMetrics, SourceStatus, StartPhase};
 pub use trtllm_records::RECENT_RECORDS;

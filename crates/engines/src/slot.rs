@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use parking_lot::{Mutex, MutexGuard};
 
-use super::engine::Engine;
+use super::engine::{Engine, KeptRecord};
 use super::judging::EngineJudgement;
 use trtllm_fold::batch_time::TimedBatch;
 use trtllm_records::rows::PoolRows;
@@ -150,13 +150,6 @@ impl Engine {
     pub fn recent_records(&self, count: usize) -> Vec<KeptRecord> {
         self.recent.iter().skip(self.recent.len().saturating_sub(count)).cloned().collect()
     }
-}
-
-/// A record, and the batch whose time it told: its own, or the one before.
-#[derive(Debug, Clone)]
-pub struct KeptRecord {
-    pub record: Arc<IterationStats>,
-    pub timed: Option<TimedBatch>,
 }
 
 /// A copy for [`Engine::keep_records`], without the parts that this function drops.

@@ -4,6 +4,7 @@
 mod listener;
 mod names;
 mod publishers;
+mod refused;
 
 use std::path::Path;
 use std::sync::Arc;

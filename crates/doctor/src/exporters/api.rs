@@ -4,9 +4,9 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use trtllm_http::views::API_VERSION;
+use trtllm_http::views::answers::Slot;
 pub(crate) use trtllm_http::views::answers::{Findings, Gpus, History, Model};
 use trtllm_http::views::engine::Engine;
-use trtllm_http::views::history::Slot;
 use trtllm_service::printable::one_line;
 use trtllm_verdict::findings::Finding;
 

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use trtllm_http::views::answers::Slot;
 use trtllm_http::views::engine::Engine;
-use trtllm_http::views::history::Slot;
 use trtllm_records::gpu::GpuReading;
 use trtllm_service::printable::one_line;
 use trtllm_verdict::verdict::{Confidence, Severity, Verdict};

@@ -1,4 +1,4 @@
-//! The answers of `/api/v1`, as the server writes them and commands read them. `engine`, `history` and `numbers` have the parts.
+//! The answers of `/api/v1`, as the server writes them and commands read them. `engine` and `numbers` have the parts.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use trtllm_verdict::findings::Finding;
 use trtllm_verdict::verdict::Verdict;
 use trtllm_what_if::MeasuredEngine;
 
-use super::history::Slot;
+use super::numbers::Numbers;
 
 /// JSON of `/api/v1`: an answer with the version of the API.
 #[derive(Debug, Serialize)]
@@ -72,6 +72,16 @@ pub struct EngineHistory {
     pub model: String,
     pub version: String,
     pub slots: Vec<Slot>,
+}
+
+/// JSON of `/api/v1/history`: the numbers of five seconds.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Slot {
+    /// Seconds before the newest slot.
+    pub ago: f64,
+    #[serde(flatten)]
+    pub numbers: Numbers,
 }
 
 /// JSON of `/api/v1/history`: the slots of one GPU, the oldest first.

@@ -1,14 +1,13 @@
 //! Numbers of the last minutes: for the last half minute in `/api/v1/engines`, and for each time slot of five seconds
 //! in `/api/v1/history`. Unknown numbers are left out.
 
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use trtllm_analysis::window::{Mark, Span};
 use trtllm_engines::{EngineJudgement, EngineSlot, State};
 use trtllm_verdict::gpu_window::{GpuMark, GpuWindow};
 
-use super::answers::{EngineHistory, GpuHistory, GpuSlot};
+use super::answers::{EngineHistory, GpuHistory, GpuSlot, Slot};
 use super::json::{without_nulls, write_array};
 use super::numbers::Numbers;
 
@@ -16,16 +15,6 @@ use super::numbers::Numbers;
 pub(super) const WINDOW: f64 = 30.0;
 /// Limit of the seconds in `/api/v1/history`.
 pub const MOST_SECONDS: f64 = 300.0;
-
-/// JSON of `/api/v1/history`: the numbers of five seconds.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Slot {
-    /// Seconds before the newest slot.
-    pub ago: f64,
-    #[serde(flatten)]
-    pub numbers: Numbers,
-}
 
 /// The numbers of the last half minute.
 pub(super) fn window(judged: &EngineJudgement) -> Option<Numbers> {

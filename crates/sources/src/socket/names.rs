@@ -13,14 +13,13 @@ use tokio::sync::{Notify, mpsc};
 use tokio::time::Instant;
 
 use super::publishers::Publisher;
+use super::refused::{MAX_ENGINES, Refused};
 use super::{Inbox, Queued};
 use crate::discovery::short;
 use crate::trtllm_json::{Hello, MAX_NAME};
 use trtllm_records::PublisherRefusal;
 use trtllm_service::log::LogLimit;
 
-/// Limit of the engines that publishers may name.
-const MAX_ENGINES: usize = 64;
 /// Stands for the socket of engines that discovery has found. No socket has this id.
 const DISCOVERED: u64 = 0;
 /// How long a publisher waits for a name that another connection holds. A process may connect again before the exporter
@@ -116,29 +115,6 @@ pub struct Ending {
     pub sockets: HashSet<u64>,
     /// Model and version of engines that discovery has found.
     pub discovered: HashSet<(String, String)>,
-}
-
-/// Why a publisher cannot have its name.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Refused {
-    #[error("model {model:?} version {version:?} belongs to {by}; give each engine its own name")]
-    Taken { model: String, version: String, by: &'static str },
-    #[error("there are {MAX_ENGINES} engines already; lower --engine.forget-after if old names are not needed")]
-    TooMany,
-    #[error(
-        "the hello of {} has no valid {field}; send an object with model and version as text, and derived as true or false",
-        model.as_ref().map_or("a publisher".to_owned(), |model| format!("model {model:?}"))
-    )]
-    Unclear { model: Option<String>, field: &'static str },
-}
-
-impl Refused {
-    pub(super) fn reason(&self) -> PublisherRefusal {
-        match self {
-            Self::Taken { .. } | Self::Unclear { .. } => PublisherRefusal::Name,
-            Self::TooMany => PublisherRefusal::Engines,
-        }
-    }
 }
 
 /// The name that a publisher asks for.

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use trtllm_records::{PublisherRefusal, RefusedPublishers};
 use trtllm_service::log::LogLimit;
 
-use super::names::Refused;
+use super::refused::Refused;
 
 /// A publisher that has sent no line for this time is dropped if another one needs its place.
 const SILENT: Duration = Duration::from_secs(5);
