@@ -210,11 +210,11 @@ pub fn check<'m, M: Schema + Clone>(
 ///
 /// in [`Schema::FIELDS`]. The first word in the brackets is the [`Kind`](kind::Kind) of the value: how it is read, and which values are
 /// possible. The other words are methods of [`Field`]. A second key is another spelling. `@cpp` marks what the struct of the C++
-/// Executor has.
+/// Executor has. `free <= max` after the kind of statistics: a value of `free` above that of `max` is impossible.
 macro_rules! schema {
     ($TABLE:ident: $(
         $(#[$about:meta])*
-        pub struct $Struct:ident: $when:ident { $(
+        pub struct $Struct:ident: $when:ident $(, $part:ident <= $whole:ident)* { $(
             $(#[$doc:meta])*
             $(@$cpp:ident)? $member:ident: $type:ty = $key:literal $(| $also:literal)?
                 [$Kind:ident $($property:ident $(($value:expr))?)*];
@@ -263,6 +263,7 @@ macro_rules! schema {
 
                 fn is_plausible(&self) -> bool {
                     true $(& <kind::$Kind as Kind<$type>>::is_possible(&self.$member))*
+                        $(& (self.$whole.is_none() | (self.$part <= self.$whole)))*
                 }
 
                 fn has_keys(&self) -> bool {
@@ -272,6 +273,10 @@ macro_rules! schema {
                 fn repair(&mut self, rejected: &mut Rejected) {
                     $(if !<kind::$Kind as Kind<$type>>::IS_KEY {
                         <kind::$Kind as Kind<$type>>::repair(&mut self.$member, $key, rejected);
+                    })*
+                    $(if self.$whole.is_some() && self.$part > self.$whole {
+                        self.$part = None;
+                        rejected.value(Self::FIELDS[Position::$part as usize].key);
                     })*
                 }
 

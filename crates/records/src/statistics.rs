@@ -96,7 +96,7 @@ macro_rules! executor_statistics {
 
             /// Blocks of one KV cache. `alloc*`, `reused` and `missed` are cumulative since the cache was created.
             #[derive(Copy)]
-            pub struct KvCacheStats: Iterations {
+            pub struct KvCacheStats: Iterations, free_num_blocks <= max_num_blocks {
                 @cpp max_num_blocks: i64 = "maxNumBlocks" [Count all];
                 /// Includes blocks that are kept only for reuse.
                 @cpp free_num_blocks: i64 = "freeNumBlocks" [Count all];

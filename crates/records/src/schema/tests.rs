@@ -217,6 +217,23 @@ fn a_share_above_1_is_impossible() {
     }
 }
 
+#[test]
+fn more_free_blocks_than_there_are_are_impossible() {
+    let record = |free: i64| -> IterationStats {
+        serde_json::from_value(
+            json!({"kvCacheStats": {"maxNumBlocks": 7934, "freeNumBlocks": free, "usedNumBlocks": 5}}),
+        )
+        .unwrap()
+    };
+    assert_eq!(checked(&record(7934)).1, Rejected::default());
+    let (repaired, rejected) = checked(&record(7936));
+    let kv = repaired.unwrap().kv_cache_stats.unwrap();
+    assert_eq!((kv.max_num_blocks, kv.free_num_blocks, kv.used_num_blocks), (Some(7934), None, Some(5)));
+    assert_eq!(rejected.values, [("freeNumBlocks", 1)].into());
+    let alone = serde_json::from_value(json!({"kvCacheStats": {"freeNumBlocks": 3}})).unwrap();
+    assert_eq!(checked::<IterationStats>(&alone).1, Rejected::default());
+}
+
 schema! { MADE_UP:
     /// One of two parts.
     #[derive(Copy)]
