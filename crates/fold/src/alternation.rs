@@ -30,10 +30,10 @@ const TOGETHER: Duration = Duration::from_secs(60);
 pub const SEVERAL_ENGINES: &str = "several engines answer here, each with iteration numbers of its own, so nothing is counted any more: \
     name the address of each engine in a --source of its own, not that of a load balancer or Service, or give each publisher its own name";
 
-/// Restarts that show several engines if they happen within [`FAST_US`] microseconds. A process of TensorRT-LLM needs longer to load
+/// Restarts that show several engines if they happen within [`FAST`]. A process of TensorRT-LLM needs longer to load
 /// its libraries, let alone a model.
 const RESTARTS: usize = 3;
-const FAST_US: u64 = 30_000_000;
+const FAST: Duration = Duration::from_secs(30);
 
 /// What the number of a record shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,8 +59,11 @@ pub(crate) struct Alternation {
     /// Weight of the returns to lower and to higher numbers, each up to [`PROOF`].
     shown: [u32; 2],
     returned: Option<Instant>,
-    /// The times of the records after the last restarts in microseconds, the newest first. A replay may be faster than the engine was.
-    restarts: [Option<i64>; RESTARTS],
+    /// The times of the last restarts, the newest first.
+    restarts: [Option<Instant>; RESTARTS],
+    /// The records come from a server's answers. Only an address can stand for several servers. Anything else, such as a file that is
+    /// replayed, may tell of restarts faster than they happened.
+    from_server: bool,
     several: bool,
 }
 
@@ -69,15 +72,15 @@ impl Alternation {
         self.several
     }
 
-    /// Adds the number of a record. `wall_us`: when it was received, in microseconds since 1970.
-    pub(crate) fn observe(&mut self, record: &IterationStats, kind: RecordKind, now: Instant, wall_us: i64) -> Origin {
+    /// Adds the number of a record.
+    pub(crate) fn observe(&mut self, record: &IterationStats, kind: RecordKind, now: Instant) -> Origin {
         // The rows of other ranks repeat numbers.
         let is_first_rank = record.rank.or(record.attention_dp_rank).unwrap_or(0) == 0;
         let (Some(iter), true) = (record.iter, is_first_rank) else { return self.origin() };
         let Some(last) = self.last.replace(iter) else { return self.origin() };
         let step = iter.checked_sub(last);
         if kind == RecordKind::Restart {
-            self.note_restart(record.timestamp.map_or(wall_us, |time| time.micros));
+            self.note_restart(now);
         }
         if self.several && step.is_none() {
             self.returned = Some(now);
@@ -141,10 +144,17 @@ impl Alternation {
         }
     }
 
-    fn note_restart(&mut self, time_us: i64) {
+    /// Ends an answer. `from_ring`: a server gave it.
+    pub(crate) fn end_answer(&mut self, from_ring: bool) {
+        self.from_server = from_ring;
+    }
+
+    fn note_restart(&mut self, now: Instant) {
         self.restarts.rotate_right(1);
-        self.restarts[0] = Some(time_us);
-        self.several |= self.restarts[RESTARTS - 1].is_some_and(|first| time_us.abs_diff(first) < FAST_US);
+        self.restarts[0] = Some(now);
+        let first = self.restarts[RESTARTS - 1];
+        let is_fast = first.is_some_and(|first| now.saturating_duration_since(first) < FAST);
+        self.several |= is_fast && self.from_server;
     }
 
     /// If only the lower numbers continue, the others may be wrong numbers of the same engine.
@@ -175,12 +185,7 @@ mod tests {
             let fell = alternation.last.is_some_and(|last| iter + 2 < last);
             let kind = if fell { RecordKind::Restart } else { RecordKind::New };
             let record = IterationStats { iter: Some(*iter), ..IterationStats::default() };
-            origins.push(alternation.observe(
-                &record,
-                kind,
-                start + Duration::from_secs(*second),
-                *second as i64 * 1_000_000,
-            ));
+            origins.push(alternation.observe(&record, kind, start + Duration::from_secs(*second)));
         }
         origins
     }
@@ -217,7 +222,9 @@ mod tests {
         one(&[10, 20, 30, 9000, 9010, 9012, 9011, 9013]);
         // An engine that fails again and again, each time 15 seconds after its start.
         let failing: Vec<_> = (0..20).flat_map(|start| (1..=start % 4 + 2).map(move |n| (start * 15 + n, n))).collect();
-        let origins = observe(&mut Alternation::default(), Instant::now(), &failing);
+        let mut alternation = Alternation::default();
+        alternation.end_answer(true);
+        let origins = observe(&mut alternation, Instant::now(), &failing);
         assert!(origins.iter().all(|origin| *origin == Origin::One), "{origins:?}");
         // A gap that ends at an old number by chance, once for each restart.
         let chance = of(&[500, 1, 501, 502, 503]);
@@ -226,8 +233,14 @@ mod tests {
 
     #[test]
     fn restarts_that_follow_each_other_faster_than_an_engine_can_start_come_from_several_engines() {
-        let close = of(&[110, 111, 103, 104, 112, 105, 106, 113, 107]);
-        assert_eq!(close[6..], [Origin::One, Origin::One, Origin::Several], "{close:?}");
+        let numbers: Vec<_> = (0..).zip([110, 111, 103, 104, 112, 105, 106, 113, 107]).collect();
+        let [file, server] = [false, true].map(|from_ring| {
+            let mut alternation = Alternation::default();
+            alternation.end_answer(from_ring);
+            observe(&mut alternation, Instant::now(), &numbers)
+        });
+        assert_eq!(server[6..], [Origin::One, Origin::One, Origin::Several], "{server:?}");
+        assert!(file.iter().all(|origin| *origin == Origin::One), "a file may be read faster: {file:?}");
     }
 
     #[test]
@@ -248,7 +261,7 @@ mod tests {
                 let rows = [(Some(rank), None), (None, Some(rank)), (Some(rank), Some(rank))];
                 for (rank, attention_dp_rank) in rows {
                     let record = IterationStats { iter: Some(iter), rank, attention_dp_rank, ..Default::default() };
-                    assert_eq!(alternation.observe(&record, RecordKind::New, now, 0), Origin::One);
+                    assert_eq!(alternation.observe(&record, RecordKind::New, now), Origin::One);
                 }
             }
         }

@@ -186,7 +186,7 @@ impl EngineFold {
             return Ok(());
         }
         let mut kind = self.epoch.classify(record);
-        match self.alternation.observe(record, kind, now, wall_us) {
+        match self.alternation.observe(record, kind, now) {
             Origin::One => {}
             Origin::Unknown => {
                 self.begin_epoch(self.epoch.unseen(), observer);
@@ -508,6 +508,7 @@ impl EngineFold {
     pub fn settle(&mut self, from_ring: bool, now: Instant, observer: &mut impl Observer) {
         self.requests.settle(self.totals.requests_completed, now, observer);
         self.epoch.numbering.end_answer(from_ring);
+        self.alternation.end_answer(from_ring);
         self.publish_losses();
         match &mut self.open {
             // Further rows may come with the next poll.
