@@ -81,6 +81,7 @@ fn verdict(cause: Cause, found: Found, consequences: Vec<Cause>, cost: Option<St
         cost,
         remedy,
         trade_off,
+        helped_if: cause.helped_if().into(),
         settings,
         consequences,
         blind,

@@ -70,6 +70,9 @@ pub struct Verdict {
     /// What the remedy costs or makes worse. Empty if nothing.
     #[serde(default)]
     pub trade_off: Cow<'static, str>,
+    /// What shows that the remedy helped. Empty if there is none.
+    #[serde(default)]
+    pub helped_if: Cow<'static, str>,
     /// The settings that the remedy names.
     pub settings: Vec<Cow<'static, str>>,
     /// Other causes that follow from this one.

@@ -165,6 +165,7 @@ fn verdict_text(out: &mut String, verdict: &Verdict) {
         ("Users", verdict.cost.as_deref().unwrap_or_default()),
         ("Change", &verdict.remedy),
         ("Trade-off", &verdict.trade_off),
+        ("Helped if", &verdict.helped_if),
         ("Follows from it", &follows.join(", ")),
     ] {
         if !words.is_empty() {

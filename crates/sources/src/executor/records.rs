@@ -20,7 +20,7 @@ pub(super) trait Value<T> {
 macro_rules! convert {
     ($TABLE:ident: $(
         $(#[$about:meta])*
-        pub struct $Struct:ident: $when:ident { $(
+        pub struct $Struct:ident: $when:ident $(, $part:ident <= $whole:ident)* { $(
             $(#[$doc:meta])*
             $(@$cpp:ident)? $member:ident: $type:ty = $key:literal $(| $also:literal)? [$($property:tt)*];
         )* }

@@ -206,6 +206,7 @@ class Card {
       if (verdict.cost) lines.push(`Users: ${verdict.cost}`);
       lines.push(`Change: ${verdict.remedy}`);
       if (verdict.tradeOff) lines.push(`Trade-off: ${verdict.tradeOff}`);
+      if (verdict.helpedIf) lines.push(`Helped if: ${verdict.helpedIf}`);
       if (verdict.consequences.length) lines.push(`Follows from it: ${verdict.consequences.join(", ").replaceAll("_", " ")}`);
       lines.push(`Since ${clockTime(verdict.since)}`);
     }
