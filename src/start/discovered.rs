@@ -1,5 +1,5 @@
-//! The engines of `--source auto`: starts a driver for each trtllm-serve that is found, and ends the driver when the server has
-//! not been seen for --engine.forget-after.
+//! The engines of `--source auto` and `kubernetes:`: starts a driver for each trtllm-serve that is found, and ends the driver when the
+//! server has not been seen for --engine.forget-after, or its pod is gone.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -12,9 +12,14 @@ use tokio::time::Instant;
 use trtllm_config::{ORCHESTRATOR_MODEL, server_key};
 use trtllm_engines::{EngineSlot, State};
 use trtllm_service::shutdown::{Shutdown, Trigger};
-use trtllm_sources::discovery::{self, FoundServer, Identity};
+use trtllm_sources::discovery::{self, FoundPod, FoundServer, Identity};
+#[cfg(feature = "kubernetes")]
+use trtllm_sources::kubernetes::{PodSelection, Pods};
 use trtllm_sources::socket::Names;
 
+/// Time from the change of a pod to the search for its server.
+#[cfg(feature = "kubernetes")]
+const SETTLE: Duration = Duration::from_millis(200);
 /// Once this number of engines is read, only engines at configured ports are added.
 const MAX_ENGINES: usize = 64;
 
@@ -26,6 +31,8 @@ pub(super) struct Discovered {
     /// `http://HOST:PORT`
     pub(super) target: String,
     kind: FoundKind,
+    /// The UID of its pod.
+    pod: Option<String>,
     last_seen: Instant,
     slot: Arc<EngineSlot>,
     _stop: Trigger,
@@ -55,7 +62,7 @@ impl FoundKind {
     }
 }
 
-/// All engines of `auto`, and the findings of the last search: each address with a description of the server there.
+/// All engines of `auto` or `kubernetes:`, and the findings of the last search: each address with a description of the server there.
 #[derive(Default)]
 pub(super) struct Engines {
     running: Vec<Discovered>,
@@ -86,25 +93,67 @@ pub(super) async fn search(
     }
 }
 
+/// Follows pods until shutdown and sends the findings.
+#[cfg(feature = "kubernetes")]
+pub(super) async fn follow_pods(
+    selection: &PodSelection,
+    found: mpsc::UnboundedSender<Vec<FoundServer>>,
+    mut stop: Shutdown,
+) {
+    let pods = Pods::default();
+    let searching = async {
+        loop {
+            drop(found.send(pods.search().await));
+            let _ = tokio::time::timeout(discovery::INTERVAL, pods.changed()).await;
+            // Several changes often follow each other.
+            tokio::time::sleep(SETTLE).await;
+        }
+    };
+    tokio::select! {
+        () = pods.follow(selection) => {}
+        () = searching => {}
+        () = stop.wait() => {}
+    }
+}
+
 impl Engines {
     /// Adds new engines, and removes engines that were replaced or not seen for `forget_after`. `taken` are the
-    /// [keys](server_key) of the servers that other sources read. `start` starts the driver of a new engine.
+    /// [keys](server_key) of the servers that other sources read. `search` names the source in the log. `start` starts the
+    /// driver of a new engine.
     pub(super) fn update(
         &mut self,
         findings: Vec<FoundServer>,
         taken: &HashSet<String>,
         forget_after: Duration,
-        (state, names): (&State, &Names),
-        mut start: impl FnMut(&str, &FoundKind, String) -> (Arc<EngineSlot>, Trigger),
+        (state, names, search): (&State, &Names, &str),
+        mut start: impl FnMut(&str, &FoundKind, Option<&FoundPod>, String) -> (Arc<EngineSlot>, Trigger),
     ) {
         let now = Instant::now();
-        let mut described = Vec::new();
-        for FoundServer { target, configured, identity } in findings {
+        let (mut described, mut pods, mut failed) = (Vec::new(), HashSet::new(), None);
+        for FoundServer { target, configured, identity, pod } in findings {
+            let uid = pod.as_ref().map(|pod| pod.uid.clone());
+            let known = self.running.iter().find(|engine| uid.is_some() && engine.pod == uid);
+            let target = if target.is_empty() { known.map_or(target, |known| known.target.clone()) } else { target };
+            if uid.is_some() && !target.is_empty() {
+                // A pod may get another address, and an address another pod.
+                self.end(state, names, |engine| (engine.target == target) != (engine.pod == uid));
+            }
+            let mut not_ready = None;
             let kind = match identity {
                 Identity::Engine(model) => Ok(FoundKind::Engine(model)),
                 Identity::Orchestrator => Ok(FoundKind::Orchestrator),
-                Identity::NotReady(why) => Err(format!("trtllm-serve, not ready: {why}")),
+                Identity::NotReady(why) => {
+                    let why = pod.as_ref().and_then(|pod| pod.trouble.as_ref()).map_or(why, |it| it.why().to_owned());
+                    let kind = pod.as_ref().and_then(|pod| self.kind_before_answer(pod, &target));
+                    not_ready = Some(format!("not ready: {why}"));
+                    kind.ok_or_else(|| format!("trtllm-serve, not ready: {why}"))
+                }
                 Identity::Other(what) => Err(format!("no trtllm-serve: {what}")),
+                Identity::Left(why) => Err(format!("not read: {why}")),
+                Identity::Unknown(why) => {
+                    failed = Some(target.clone());
+                    Err(why)
+                }
             };
             let kind = kind.and_then(|kind| match self.leave_without_statistics(&target, &kind, state, names) {
                 true => Err(without_statistics(&kind)),
@@ -117,41 +166,71 @@ impl Engines {
                     // A different model at the same address is a new engine, which replaces the previous one.
                     self.end(state, names, |engine| engine.target == target && engine.kind != kind);
                     let is_full = self.running.len() >= MAX_ENGINES && !configured;
+                    let what = match not_ready {
+                        Some(why) => format!("{}, {why}", kind.describe()),
+                        None => kind.describe(),
+                    };
+                    pods.extend(uid.clone());
                     match self.running.iter_mut().find(|engine| engine.target == target) {
-                        Some(engine) => engine.last_seen = now,
-                        None if is_full => {
-                            described.push((target, format!("not read: {MAX_ENGINES} engines are read already")));
-                            continue;
+                        // A pod that never runs again may stay in the list for days.
+                        Some(_) if pod.as_ref().is_some_and(|pod| pod.ended) => what,
+                        Some(engine) => {
+                            engine.last_seen = now;
+                            what
                         }
+                        None if is_full => format!("not read: {MAX_ENGINES} engines are read already"),
                         None => {
                             let version = names.discovered(kind.model());
-                            let (slot, stop) = start(&target, &kind, version);
+                            let (slot, stop) = start(&target, &kind, pod.as_ref(), version);
                             self.running.push(Discovered {
                                 target: target.clone(),
-                                kind: kind.clone(),
+                                kind,
+                                pod: uid,
                                 last_seen: now,
                                 slot,
                                 _stop: stop,
                             });
+                            what
                         }
                     }
-                    kind.describe()
                 }
             };
-            described.push((target, what));
+            match pod {
+                None => described.push((target, what)),
+                Some(pod) => {
+                    let running = self.running.iter().filter(|engine| engine.pod.as_ref() == Some(&pod.uid));
+                    running.for_each(|engine| engine.slot.lock().source.pod_trouble.clone_from(&pod.trouble));
+                    let name = format!("{}/{}", pod.name.namespace, pod.name.pod);
+                    let address = if target.is_empty() { name } else { format!("{name} {target}") };
+                    described.push((address, what));
+                }
+            }
         }
+        self.end(state, names, |engine| engine.pod.as_ref().is_some_and(|pod| !pods.contains(pod)));
         described.sort();
-        self.left.retain(|target, _| described.iter().any(|(address, _)| address == target));
+        self.left.retain(|target, _| described.iter().any(|(address, _)| address.ends_with(target.as_str())));
         for (address, what) in described.iter().filter(|finding| !self.findings.contains(finding)) {
-            tracing::info!(address, what, "auto: found");
+            match failed.as_ref() == Some(address) {
+                true => tracing::warn!(address, what, "{search}: engines that are known are still read"),
+                false => tracing::info!(address, what, "{search}: found"),
+            }
         }
         let is_gone = |address: &String| described.iter().all(|(other, _)| other != address);
         for (address, what) in self.findings.iter().filter(|(address, _)| is_gone(address)) {
-            tracing::info!(address, what, "auto: gone");
+            tracing::info!(address, what, "{search}: gone");
         }
         self.end(state, names, |engine| now.duration_since(engine.last_seen) >= forget_after);
         state.discovery.lock().clone_from(&described);
         self.findings = described;
+    }
+
+    /// The kind of an engine that does not answer now: the one of the engine that is read already, or that of the command line while
+    /// the container starts. Without it, nobody would see a model that never loads.
+    fn kind_before_answer(&self, pod: &FoundPod, target: &str) -> Option<FoundKind> {
+        let known = self.running.iter().find(|engine| engine.pod.as_ref() == Some(&pod.uid));
+        let starts = pod.trouble.is_some() && !pod.ended && !target.is_empty();
+        let by_command = || pod.model.clone().filter(|_| starts).map(FoundKind::Engine);
+        known.map(|engine| engine.kind.clone()).or_else(by_command)
     }
 
     /// Ends an engine whose server has told its driver that it has no statistics. Returns whether the server is left
@@ -203,7 +282,7 @@ mod tests {
     use trtllm_service::shutdown;
 
     fn finding(target: &str, configured: bool) -> FoundServer {
-        FoundServer { target: target.to_owned(), configured, identity: Identity::Engine("m".to_owned()) }
+        FoundServer { target: target.to_owned(), configured, identity: Identity::Engine("m".to_owned()), pod: None }
     }
 
     #[tokio::test]
@@ -212,13 +291,13 @@ mod tests {
         let names = Names::new(Duration::from_secs(3600), mpsc::unbounded_channel().0);
         let mut engines = Engines::default();
         let mut find = |model: &str| {
-            let start = |_: &str, kind: &FoundKind, version: String| {
+            let start = |_: &str, kind: &FoundKind, _: Option<&FoundPod>, version: String| {
                 let name = EngineName::new(kind.model(), &version, "auto");
                 (state.add(&SourceIndex::new(0), name, EngineOrigin::default(), None), shutdown::channel().0)
             };
             let identity = Identity::Engine(model.to_owned());
-            let found = FoundServer { target: "http://h:1".to_owned(), configured: true, identity };
-            engines.update(vec![found], &HashSet::new(), Duration::from_secs(3600), (&state, &names), start);
+            let found = FoundServer { target: "http://h:1".to_owned(), configured: true, identity, pod: None };
+            engines.update(vec![found], &HashSet::new(), Duration::from_secs(3600), (&state, &names, "auto"), start);
             (engines.targets().len(), engines.findings[0].1.contains("has no statistics"))
         };
         assert_eq!(find("bge"), (1, false));
@@ -233,12 +312,12 @@ mod tests {
         let names = Names::new(Duration::from_secs(3600), mpsc::unbounded_channel().0);
         let mut engines = Engines::default();
         let mut find = |findings| {
-            let start = |_: &str, kind: &FoundKind, version: String| {
+            let start = |_: &str, kind: &FoundKind, _: Option<&FoundPod>, version: String| {
                 let (model, objectives) = (kind.model().to_owned(), Objectives::default());
                 let name = EngineName { model, version, labels: Vec::new(), source: "trtllm-serve", objectives };
                 (state.add(&SourceIndex::new(0), name, EngineOrigin::default(), None), shutdown::channel().0)
             };
-            engines.update(findings, &HashSet::new(), Duration::from_secs(3600), (&state, &names), start);
+            engines.update(findings, &HashSet::new(), Duration::from_secs(3600), (&state, &names, "auto"), start);
             engines.targets()
         };
         let known = find(vec![finding("http://10.0.0.0:1", false)]);

@@ -14,10 +14,11 @@ use trtllm_intake::poll::{Driver, DriverEvent, DriverEvents, End, Schedule};
 use trtllm_intake::{Feed, Intake};
 use trtllm_page::metrics::catalog::not_read::unknown_keys;
 use trtllm_recording::recorder::Recorder;
+use trtllm_records::gpu::PodName;
 use trtllm_records::{BenchReport, EngineName};
 use trtllm_service::shutdown::{self, Shutdown, Trigger};
 use trtllm_service::supervise::Heartbeats;
-use trtllm_sources::discovery::FoundServer;
+use trtllm_sources::discovery::{FoundPod, FoundServer};
 use trtllm_sources::server::Access;
 use trtllm_sources::socket::{Ending, Ingest, IngestListener, Joined, NameTaken, Names, Naming};
 use trtllm_sources::trtllm_serve::Extras;
@@ -69,8 +70,9 @@ struct RunningSource {
 }
 
 impl RunningSource {
-    fn is_auto(&self) -> bool {
-        matches!(self.config.source, SourceSpec::Auto { .. })
+    /// Whether a search finds the engines of the source.
+    fn is_search(&self) -> bool {
+        matches!(self.config.source, SourceSpec::Auto { .. } | SourceSpec::Kubernetes(_))
     }
 
     /// True if the source still runs, and `engines`, a new configuration, contains it unchanged.
@@ -129,8 +131,8 @@ impl Drivers {
     /// fails if a new engine has the name that a publisher or a search gave to an engine that stays.
     pub(super) fn reload(&mut self, engines: Vec<EngineConfig>) -> Result<(), NameTaken> {
         let read = servers(engines.iter());
-        let has_auto = self.sources.iter().any(|running| running.is_auto() && running.stays(&engines));
-        let superseded = |engine: &Discovered| !has_auto || read.contains(&server_key(&engine.target));
+        let has_search = self.sources.iter().any(|running| running.is_search() && running.stays(&engines));
+        let superseded = |engine: &Discovered| !has_search || read.contains(&server_key(&engine.target));
         let sockets = self.sources.iter().filter(|running| !running.stays(&engines));
         let ending = Ending {
             sockets: sockets.filter_map(|running| running.socket).collect(),
@@ -138,7 +140,7 @@ impl Drivers {
         };
         self.names.configure(configured(&engines), &ending)?;
         self.engines_found.end(&self.state, &self.names, superseded);
-        if !has_auto {
+        if !has_search {
             self.engines_found = discovered::Engines::default();
             self.state.discovery.lock().clear();
         }
@@ -200,6 +202,24 @@ impl Drivers {
                     let _alive = alive;
                     discovered::search(ports, known, found, stop).await;
                 });
+                return self.sources.push(running);
+            }
+            SourceSpec::Kubernetes(selection) => {
+                #[cfg(not(feature = "kubernetes"))]
+                {
+                    let cause = "this build has no such source; build it with --features kubernetes".to_owned();
+                    drop((selection, alive));
+                    let _ = events.send(DriverEvent::Failed(OpenError::Kubernetes { cause }));
+                }
+                #[cfg(feature = "kubernetes")]
+                {
+                    let (found, stop) = (self.searches.clone(), running.stop.clone());
+                    let _ = events.send(DriverEvent::FirstPoll);
+                    self.tasks.spawn(async move {
+                        let _alive = alive;
+                        discovered::follow_pods(&selection, found, stop).await;
+                    });
+                }
                 return self.sources.push(running);
             }
             source => opening::open(source, sockets, leaving),
@@ -283,25 +303,31 @@ impl Drivers {
 
     /// Starts the drivers of engines that a search has found.
     fn found(&mut self, findings: Vec<FoundServer>) {
-        // A reload may have removed the source `auto` since the search.
-        let Some(RunningSource { config, index, .. }) = self.sources.iter().find(|running| running.is_auto()) else {
+        // A reload may have removed the source since the search.
+        let Some(RunningSource { config, index, .. }) = self.sources.iter().find(|running| running.is_search()) else {
             return;
         };
         let (labels, report, index) = (config.name.clone(), config.bench_report.clone(), index.clone());
         let cost = config.gpu_hour_cost;
+        let search = if matches!(config.source, SourceSpec::Auto { .. }) { "auto" } else { "kubernetes" };
         let taken = servers(self.sources.iter().map(|running| &running.config));
         let (state, names, forget_after) = (Arc::clone(&self.state), Arc::clone(&self.names), self.forget_after);
         let mut engines = std::mem::take(&mut self.engines_found);
-        engines.update(findings, &taken, forget_after, (&state, &names), |target, kind, version| {
+        engines.update(findings, &taken, forget_after, (&state, &names, search), |target, kind, pod, version| {
             let access = Access { target: target.to_owned(), ca_file: None, bearer_token_file: None };
             let (source, report) = match kind {
                 FoundKind::Engine(_) => (SourceSpec::TrtllmServe { access, extras: Extras::default() }, report.clone()),
                 FoundKind::Orchestrator => (SourceSpec::Orchestrator(access), None),
             };
             let (model, source_kind) = (kind.model().to_owned(), source.kind());
-            let name = EngineName { model, version, source: source_kind, ..labels.clone() };
+            let mut name = EngineName { model, version, source: source_kind, ..labels.clone() };
+            if let Some(FoundPod { name: PodName { namespace, pod }, node, replica, .. }) = pod {
+                let of_pod = [("namespace", namespace), ("pod", pod), ("node", node), ("replica", replica)];
+                name.labels.extend(of_pod.map(|(label, value)| (label.to_owned(), value.clone())));
+            }
             let open = opening::open(source, self.sockets.clone(), Leaving::new());
-            let origin = EngineOrigin { port: local_port(target), ..EngineOrigin::default() };
+            let (port, pod) = (local_port(target), pod.map(|pod| pod.name.clone()));
+            let origin = EngineOrigin { port, pod, ..EngineOrigin::default() };
             let slot = state.add(&index, name, origin, cost);
             let (trigger, stop) = shutdown::channel();
             self.drive(Arc::clone(&slot), report, open, stop, self.later.clone(), None);

@@ -36,5 +36,6 @@ fn claim(slot: &EngineSlot) -> EngineClaim {
     if origin.is_own_process {
         pids.push(std::process::id());
     }
-    EngineClaim { id: slot.id, configured: origin.gpus, pids, port: origin.port, gpu_count: engine.gpu_count() }
+    let (id, gpu_count) = (slot.id, engine.gpu_count());
+    EngineClaim { id, configured: origin.gpus, pids, port: origin.port, pod: origin.pod, gpu_count }
 }

@@ -92,8 +92,8 @@ pub(super) fn open(source: SourceSpec, sockets: IngestSockets, leaving: Leaving)
                 Source::Executor(ExecutorThread::start(Hosting::plain(engine))?)
             }
             SourceSpec::Simulated(engine) => Source::Simulated(Box::new(Simulated::open(&engine)?)),
-            // `auto` itself is never opened: a search finds its engines, and each engine is opened by its address.
-            SourceSpec::Auto { .. } => {
+            // These are never opened: a search finds their engines, and each engine is opened by its address.
+            SourceSpec::Auto { .. } | SourceSpec::Kubernetes(_) => {
                 tracing::error!("a search was opened as the source of an engine; please report this as a bug");
                 std::future::pending().await
             }

@@ -107,6 +107,12 @@ fn address(source: &SourceSpec) -> String {
             let ports: Vec<String> = ports.iter().map(u16::to_string).collect();
             format!("auto: the ports {} and those of processes of trtllm-serve", ports.join(", "))
         }
+        SourceSpec::Kubernetes(pods) => {
+            let namespace =
+                pods.namespace.as_ref().map_or("all namespaces".to_owned(), |name| format!("namespace {name}"));
+            let nodes = if pods.all_nodes { "all nodes" } else { "one node" };
+            format!("kubernetes: the pods in {namespace} on {nodes}")
+        }
     }
 }
 
@@ -126,6 +132,7 @@ fn files_of(source: &SourceSpec, file: &mut impl FnMut(&str, &Path, &str)) {
         SourceSpec::Log { path, .. } => file("reads", path, "log:"),
         SourceSpec::PerfMetrics(dir) => file("reads below", &dir.path, "perf-metrics:"),
         SourceSpec::Executor(hosting) => file("loads", Path::new(&hosting.engine), "executor:"),
+        SourceSpec::Kubernetes(pods) => pods.api_server.iter().for_each(of_access),
         SourceSpec::Simulated(_) | SourceSpec::Otlp(_) | SourceSpec::Auto { .. } => {}
     }
 }

@@ -93,7 +93,7 @@ fn configuration(found: &[FoundServer]) -> String {
                     &comment(&format!("{target} is a trtllm-serve that was not ready ({why}). Add it when it is."));
                 continue;
             }
-            Identity::Other(what) => {
+            Identity::Other(what) | Identity::Left(what) | Identity::Unknown(what) => {
                 notes += &comment(&format!("{target} is not a trtllm-serve: {what}"));
                 continue;
             }
@@ -126,7 +126,7 @@ mod tests {
     use trtllm_config::read_file;
 
     fn server(port: u16, identity: Identity) -> FoundServer {
-        FoundServer { target: format!("http://127.0.0.1:{port}"), configured: true, identity }
+        FoundServer { target: format!("http://127.0.0.1:{port}"), configured: true, identity, pod: None }
     }
 
     #[test]

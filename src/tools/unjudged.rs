@@ -36,7 +36,7 @@ fn why(source: &SourceSpec, name: &str, limit: Duration) -> Option<String> {
                 .into(),
         ),
         SourceSpec::TrtllmServe { extras, .. } => of_server(extras, name, limit),
-        SourceSpec::Auto { .. } => of_server(&Extras::default(), name, limit),
+        SourceSpec::Auto { .. } | SourceSpec::Kubernetes(_) => of_server(&Extras::default(), name, limit),
         _ => None,
     }
 }

@@ -34,6 +34,7 @@ mod gpu;
 mod hosted;
 mod https;
 mod iteration_log;
+mod kubernetes;
 mod kv_cache_v2;
 mod latency_sources;
 mod layering;

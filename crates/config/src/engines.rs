@@ -23,7 +23,7 @@ use super::{ConfigError, EngineConfig, SourceSpec, gpus};
 
 /// Checks each entry, and that no two share a name, a socket, a server or a GPU. `remedy` tells the user how to name engines.
 pub(super) fn check(entries: Vec<(Origin, Entry)>, remedy: &str) -> Result<Vec<EngineConfig>, ConfigError> {
-    let (mut names, mut sockets, mut servers, mut auto) = (Taken::new(), Taken::new(), Taken::new(), Taken::new());
+    let (mut names, mut sockets, mut servers, mut searches) = (Taken::new(), Taken::new(), Taken::new(), Taken::new());
     let (mut engines, mut gpus) = (Vec::new(), gpus::Taken::new());
     for (origin, entry) in entries {
         let engine = entry.check(&origin)?;
@@ -40,9 +40,8 @@ pub(super) fn check(entries: Vec<(Origin, Entry)>, remedy: &str) -> Result<Vec<E
                 taken(&mut servers, server_key(&access.target), &origin)
                     .map(|other| format!("this server is read by another engine{other}; {why}. Remove one of them"))
             }
-            SourceSpec::Auto { .. } => {
-                taken(&mut auto, (), &origin).map(|other| format!("auto is given twice{other}; remove one of them"))
-            }
+            SourceSpec::Auto { .. } | SourceSpec::Kubernetes(_) => taken(&mut searches, (), &origin)
+                .map(|other| format!("auto or kubernetes: is given twice{other}; remove one of them")),
             _ => None,
         };
         shared.map_or(Ok(()), Err).map_err(wrong)?;
@@ -116,6 +115,7 @@ fn can_be_opened(source: &SourceSpec) -> Result<(), String> {
         SourceSpec::Replay { path, engine, pace } if path.is_dir() => Playback::check(path, engine.as_deref(), *pace),
         SourceSpec::Replay { path, pace, .. } => Replay::check(path, *pace),
         SourceSpec::Log { path, .. } => iteration_log::check(path),
+        SourceSpec::Kubernetes(selection) => selection.check(),
         SourceSpec::Otlp(_) | SourceSpec::Auto { .. } => Ok(()),
     };
     checked.map_err(|error| match error {

@@ -43,6 +43,9 @@ impl Origin {
     }
 }
 
+/// The labels that `kubernetes:` gives to each engine.
+const POD_LABELS: [&str; 4] = ["namespace", "node", "pod", "replica"];
+
 /// A text that was given, with its place in the file.
 type Given = Spanned<String>;
 /// Names and texts. A name without a text counts as not given.
@@ -87,11 +90,11 @@ impl Entry {
             origin.source.parse().map_err(|why: String| origin.wrong(self.source.referenced.line(), why))?;
         let named = self.model.as_ref().or(self.version.as_ref());
         let names_its_engines = match (&source, named) {
-            (SourceSpec::Auto { .. }, Some(named)) => {
-                let why = "auto finds the models and their names itself; remove model and version";
+            (SourceSpec::Auto { .. } | SourceSpec::Kubernetes(_), Some(named)) => {
+                let why = "auto and kubernetes: find the models and their names themselves; remove model and version";
                 return Err(origin.wrong(named.referenced.line(), why));
             }
-            (SourceSpec::Auto { .. } | SourceSpec::Socket(_), None) => true,
+            (SourceSpec::Auto { .. } | SourceSpec::Kubernetes(_) | SourceSpec::Socket(_), None) => true,
             _ => false,
         };
         let name = |key: &str, given: Option<Given>, default: &str| match given {
@@ -111,6 +114,10 @@ impl Entry {
         for (label, value) in self.labels.unwrap_or_default() {
             let Some(text) = value.value else { continue };
             check_label(&label).map_err(|why| origin.wrong(value.referenced.line(), why))?;
+            if matches!(source, SourceSpec::Kubernetes(_)) && POD_LABELS.contains(&label.as_str()) {
+                let why = format!("label {label:?} is that of the engine's pod; choose another name");
+                return Err(origin.wrong(value.referenced.line(), why));
+            }
             labels.push((label, text));
         }
         let mut objectives = Objectives::default();

@@ -1,6 +1,6 @@
 //! The form of each source.
 
-pub const FORMS: [&str; 10] = [
+pub const FORMS: [&str; 11] = [
     "sim:[?key=value&…]",
     "executor:DIR",
     "trtllm-serve:http://HOST:PORT",
@@ -10,6 +10,7 @@ pub const FORMS: [&str; 10] = [
     "otlp:HOST:PORT",
     "replay:FILE",
     "log:FILE",
+    "kubernetes:[NAMESPACE]",
     "auto",
 ];
 

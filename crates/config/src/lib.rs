@@ -42,7 +42,7 @@ pub const ORCHESTRATOR_MODEL: &str = "disaggregated";
 pub struct EngineConfig {
     pub name: EngineName,
     pub source: SourceSpec,
-    /// True if the source names its engines itself: an ingest socket without a configured model and version, or `auto`.
+    /// True if the source names its engines itself: an ingest socket without a configured model and version, `auto` or `kubernetes:`.
     /// Then model and version in `name` are not used.
     pub names_its_engines: bool,
     /// True for the default ingest socket, which is used if no source is configured.
@@ -85,7 +85,7 @@ impl EngineConfig {
             SourceSpec::Simulated(_) | SourceSpec::Executor(_) => (true, None),
             _ => (false, None),
         };
-        EngineOrigin { gpus: self.gpus.clone(), is_own_process, port }
+        EngineOrigin { gpus: self.gpus.clone(), is_own_process, port, pod: None }
     }
 }
 

@@ -10,6 +10,7 @@ use super::options::SourceOptions;
 use trtllm_records::orchestrator::SOURCE as ORCHESTRATOR;
 use trtllm_sources::discovery::USUAL_PORT;
 use trtllm_sources::hosting::Hosting;
+use trtllm_sources::kubernetes::PodSelection;
 use trtllm_sources::perf_metrics_dir::LinesDir;
 use trtllm_sources::replay::Pace;
 use trtllm_sources::server::{Access, check_host, check_no_zone, port_of};
@@ -42,6 +43,8 @@ pub enum SourceSpec {
     Auto {
         ports: Vec<u16>,
     },
+    /// Every trtllm-serve in a pod that Kubernetes tells of.
+    Kubernetes(Box<PodSelection>),
     Replay {
         path: PathBuf,
         /// Chooses one engine of a recording with several.
@@ -59,7 +62,7 @@ impl SourceSpec {
         match self {
             Self::Simulated(_) => "sim",
             Self::Executor(_) => "executor",
-            Self::TrtllmServe { .. } | Self::Auto { .. } => "trtllm-serve",
+            Self::TrtllmServe { .. } | Self::Auto { .. } | Self::Kubernetes(_) => "trtllm-serve",
             Self::Orchestrator(_) => ORCHESTRATOR,
             Self::PerfMetrics(_) => "perf-metrics",
             Self::Socket(_) => "socket",
@@ -75,7 +78,10 @@ impl FromStr for SourceSpec {
 
     /// The error is the first mistake, with its remedy.
     fn from_str(url: &str) -> Result<Self, String> {
-        let url = if url == "auto" { "auto:" } else { url };
+        let url = [("auto", "auto:"), ("kubernetes", "kubernetes:")]
+            .iter()
+            .find(|(short, _)| *short == url)
+            .map_or(url, |(_, url)| url);
         if let Some(why) = unrendered(url) {
             return Err(format!("this {why}"));
         }
@@ -89,9 +95,9 @@ impl FromStr for SourceSpec {
                 Self::Simulated(url.to_owned())
             }
             "sim" => return Err(format!("unexpected {body:?} after sim:; use sim: or sim:?key=value&…")),
-            "trtllm-disagg" => Self::Orchestrator(access(scheme, rest, &mut options)?),
+            "trtllm-disagg" => Self::Orchestrator(access("trtllm-disagg:", rest, &mut options)?),
             "trtllm-serve" => Self::TrtllmServe {
-                access: access(scheme, rest, &mut options)?,
+                access: access("trtllm-serve:", rest, &mut options)?,
                 extras: Extras {
                     perf_metrics: options.boolean("perf_metrics")?.unwrap_or(true),
                     lines: lines(&mut options)?,
@@ -100,6 +106,7 @@ impl FromStr for SourceSpec {
             },
             "auto" if body.is_empty() => Self::Auto { ports: options.ports()?.unwrap_or_else(|| vec![USUAL_PORT]) },
             "auto" => return Err(format!("unexpected {body:?} after auto:; use auto or auto:?ports=8000,8001")),
+            "kubernetes" => Self::Kubernetes(Box::new(pods(body, &mut options)?)),
             "socket" | "replay" | "perf-metrics" | "log" if body.is_empty() => {
                 return Err(format!("{scheme}: has no path; use {scheme}:PATH"));
             }
@@ -149,11 +156,37 @@ fn lines(options: &mut SourceOptions) -> Result<Option<LinesDir>, String> {
     Ok(path.map(|path| LinesDir { path, from_start: from_start.unwrap_or(false) }))
 }
 
-/// The server at the URL with which `rest` begins, with the options for access to it.
-fn access(scheme: &str, rest: &str, options: &mut SourceOptions) -> Result<Access, String> {
+/// Reads the pods that `kubernetes:` looks for.
+fn pods(namespace: &str, options: &mut SourceOptions) -> Result<PodSelection, String> {
+    let is_name = |text: &str| {
+        let valid = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+        (1..=63).contains(&text.len()) && text.bytes().all(valid)
+    };
+    if !namespace.is_empty() && !is_name(namespace) {
+        return Err(format!("{namespace:?} is not the name of a namespace; use kubernetes: or kubernetes:NAMESPACE"));
+    }
+    let text = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+    let port = |text: &str| text.parse().ok().filter(|port| *port > 0);
+    let api_server = options.take("api_server").map(|url| access("api_server=", &url, options)).transpose()?;
+    let selection = PodSelection {
+        namespace: text(namespace),
+        selector: options.read("selector", "a label selector, such as app=llama", text)?,
+        node: options.read("node", "the name of a node", text)?,
+        all_nodes: options.boolean("all_nodes")?.unwrap_or(false),
+        port: options.read("port", "a number from 1 to 65535", port)?,
+        api_server,
+    };
+    if selection.node.is_some() && selection.all_nodes {
+        return Err("node and all_nodes cannot be combined; remove one of them".to_owned());
+    }
+    Ok(selection)
+}
+
+/// The server at the URL with which `rest` begins, after `prefix`, with the options for access to it.
+fn access(prefix: &str, rest: &str, options: &mut SourceOptions) -> Result<Access, String> {
     let url = rest.split('?').next().unwrap_or_default();
     // Other errors quote parts of the URL. A quoted part could come from a password, which may contain any character.
-    let target = http_target(scheme, url).map_err(|why| if rest.contains('@') { USER_INFO.to_owned() } else { why })?;
+    let target = http_target(prefix, url).map_err(|why| if rest.contains('@') { USER_INFO.to_owned() } else { why })?;
     let ca_file = options.path("ca_file")?;
     if ca_file.is_some() && target.starts_with("http:") {
         return Err("ca_file is for https; remove it or use https".to_owned());
@@ -161,9 +194,9 @@ fn access(scheme: &str, rest: &str, options: &mut SourceOptions) -> Result<Acces
     Ok(Access { target, ca_file, bearer_token_file: options.path("bearer_token_file")? })
 }
 
-fn http_target(scheme: &str, url: &str) -> Result<String, String> {
+fn http_target(prefix: &str, url: &str) -> Result<String, String> {
     check_no_zone(url)?;
-    let form = format!("{scheme}:http://HOST:PORT or https");
+    let form = format!("{prefix}http://HOST:PORT or https");
     let uri: http::Uri = url.parse().map_err(|_| format!("{url:?} is not a URL; write {form}"))?;
     let (scheme, default_port) = match uri.scheme_str() {
         Some("http") => ("http", 80),
@@ -235,6 +268,30 @@ mod tests {
         assert_eq!(access, expected);
         assert_eq!(read("auto"), SourceSpec::Auto { ports: vec![8000] });
         assert_eq!(read("auto:?ports=8000,9000"), SourceSpec::Auto { ports: vec![8000, 9000] });
+        let pods = |selection| SourceSpec::Kubernetes(Box::new(selection));
+        assert_eq!(read("kubernetes"), pods(PodSelection::default()));
+        let access = Access { target: "https://h:6443".to_owned(), ca_file: file("/a"), bearer_token_file: file("/b") };
+        let full = PodSelection {
+            namespace: Some("team-a".to_owned()),
+            selector: Some("app=llama,tier in (a,b)".to_owned()),
+            node: Some("gpu-7".to_owned()),
+            all_nodes: false,
+            port: Some(9000),
+            api_server: Some(access),
+        };
+        let query = "selector=app%3Dllama%2Ctier%20in%20(a%2Cb)&node=gpu-7&port=9000&api_server=https://h:6443&ca_file=/a&bearer_token_file=/b";
+        assert_eq!(read(&format!("kubernetes:team-a?{query}")), pods(full));
+        for (url, word) in [
+            ("kubernetes:a/b", "namespace"),
+            ("kubernetes:?port=0", "port"),
+            ("kubernetes:?node=a&all_nodes=true", "all_nodes"),
+            ("kubernetes:?selector=", "selector"),
+            ("kubernetes:?ca_file=/a", "ca_file"),
+            ("kubernetes:?api_server=h:1", "api_server=http://HOST:PORT"),
+        ] {
+            let error = url.parse::<SourceSpec>().unwrap_err();
+            assert!(error.contains(word), "{url}: {error}");
+        }
         assert_eq!(read("socket:/run/x.sock"), SourceSpec::Socket("/run/x.sock".into()));
         assert_eq!(read("otlp:localhost:4317"), SourceSpec::Otlp(([127, 0, 0, 1], 4317).into()));
         assert_eq!(read("otlp:[::]:4318"), SourceSpec::Otlp("[::]:4318".parse().unwrap()));

@@ -9,6 +9,7 @@ use parking_lot::{Mutex, MutexGuard};
 use super::engine::{Engine, KeptRecord};
 use super::judging::EngineJudgement;
 use trtllm_fold::batch_time::TimedBatch;
+use trtllm_records::gpu::PodName;
 use trtllm_records::rows::PoolRows;
 use trtllm_records::{EngineName, IterationStats, RECENT_RECORDS};
 
@@ -56,6 +57,8 @@ pub struct EngineOrigin {
     pub is_own_process: bool,
     /// The engine's server listens on this port of this host.
     pub port: Option<u16>,
+    /// The pod of the engine's server, if Kubernetes told of it.
+    pub pod: Option<PodName>,
 }
 
 /// An engine while its slot is locked.

@@ -9,7 +9,7 @@ use prometheus_client::metrics::histogram::{Histogram, NativeHistogramConfig};
 
 use trtllm_fold::native;
 use trtllm_records::named_variants::named_variants;
-use trtllm_records::{BenchReport, ErrorKind, PollFailure, RejectReason};
+use trtllm_records::{BenchReport, ErrorKind, PodTrouble, PollFailure, RejectReason};
 
 /// Upper bounds of the buckets of poll durations, in seconds.
 const POLL_SECONDS: [f64; 11] = [0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 2.5, 5.0];
@@ -72,6 +72,8 @@ pub struct SourceStatus {
     pub processes: Vec<u32>,
     /// Why there is no poll yet: the source is being opened, or its engine loads the model.
     pub loading: Option<&'static str>,
+    /// What keeps the engine's pod from serving.
+    pub pod_trouble: Option<PodTrouble>,
     /// Why the last poll failed. `None` if it succeeded.
     pub last_failure: Option<PollFailure>,
     /// The time since which the source has not answered, in microseconds since 1970 UTC. `None` if its last poll succeeded.
@@ -104,12 +106,29 @@ impl SourceStatus {
         self.server_has_served && self.last_failure.as_ref().is_some_and(|failure| failure.not_ready)
     }
 
+    /// Whether the pod of a server that does not answer is scheduled, pulled or started.
+    #[must_use]
+    pub fn pod_is_loading(&self) -> bool {
+        self.last_failure.is_some() && matches!(self.pod_trouble, Some(PodTrouble::Loading(_)))
+    }
+
+    /// Why the engine cannot be read, as Kubernetes says.
+    #[must_use]
+    pub fn pod_failure(&self) -> Option<String> {
+        let trouble = self.pod_trouble.as_ref().filter(|_| self.last_failure.is_some())?;
+        Some(match trouble {
+            PodTrouble::Loading(why) => format!("the pod is loading: {why}"),
+            PodTrouble::Down(why) => format!("the pod is down: {why}"),
+        })
+    }
+
     /// The phase of an engine that is starting.
     #[must_use]
     pub fn start_phase(&self) -> StartPhase {
         match &self.last_failure {
             _ if self.loading.is_some() || self.last_poll_us.is_none() && !self.ready => StartPhase::Loading,
             Some(failure) if failure.not_ready => StartPhase::Loading,
+            Some(_) if self.pod_is_loading() => StartPhase::Loading,
             Some(_) if !self.ready => StartPhase::NeverAnswered,
             _ if self.last_success_us.is_none() && self.connections == Some(0) => StartPhase::NoPublisher,
             _ => StartPhase::NoRecord,

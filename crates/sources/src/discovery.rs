@@ -1,6 +1,7 @@
 //! Finds every trtllm-serve of this host or pod. It asks only ports where one is expected, because an unexpected
 //! request could disturb another program. It reads only paths whose reading removes no statistics.
 
+pub(crate) mod command;
 mod processes;
 
 use std::collections::HashSet;
@@ -18,6 +19,8 @@ use super::server::TargetServer;
 use super::server_facts::MAX_FACTS;
 use super::trtllm_json::MAX_NAME;
 use processes::{NamedServer, processes};
+use trtllm_records::PodTrouble;
+use trtllm_records::gpu::PodName;
 use trtllm_service::permits::timeout;
 
 /// Default port of trtllm-serve.
@@ -39,6 +42,25 @@ pub struct FoundServer {
     /// The address has one of the configured ports.
     pub configured: bool,
     pub identity: Identity,
+    /// The pod of the server, if Kubernetes told of it.
+    pub pod: Option<FoundPod>,
+}
+
+/// The pod of a server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FoundPod {
+    /// Another pod with the same name has another one.
+    pub uid: String,
+    pub name: PodName,
+    pub node: String,
+    /// Tells the pods of one workload apart: the number of a StatefulSet's pod, or the end of the pod's name.
+    pub replica: String,
+    /// The model in the command line of the container.
+    pub model: Option<String>,
+    /// `None` while the container of the server runs.
+    pub trouble: Option<PodTrouble>,
+    /// The pod never runs again.
+    pub ended: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,6 +73,10 @@ pub enum Identity {
     NotReady(String),
     /// Another server, with a description.
     Other(String),
+    /// A trtllm-serve that must not be read, and why.
+    Left(String),
+    /// Why the server that tells of the others does not do so.
+    Unknown(String),
 }
 
 /// Asks every address where a trtllm-serve may be: the `ports` of this host, the `known` servers, and those that a process
@@ -62,8 +88,9 @@ pub async fn search(ports: Vec<u16>, known: Vec<String>) -> Vec<FoundServer> {
     for (order, (target, configured)) in places(ports, known, &named).into_iter().enumerate() {
         let process = named.iter().find(|server| server.target == target).cloned();
         asked.spawn(async move {
-            let identity = identify(&target, process.as_ref()).await?;
-            Some((order, FoundServer { target, configured, identity }))
+            let orchestrator = process.as_ref().map(|server| server.orchestrator);
+            let identity = identify(&target, orchestrator).await?;
+            Some((order, FoundServer { target, configured, identity, pod: None }))
         });
     }
     let mut findings = Vec::new();
@@ -85,14 +112,14 @@ fn places(ports: Vec<u16>, known: Vec<String>, named: &[NamedServer]) -> Vec<(St
     places
 }
 
-/// What answers at an address. `None` if nothing listens there, and no process of trtllm-serve names the address.
-async fn identify(target: &str, process: Option<&NamedServer>) -> Option<Identity> {
-    let has_process = process.is_some();
-    let orchestrator = process.is_some_and(|server| server.orchestrator);
-    match timeout(TIMEOUT, pin!(ask(target, orchestrator))).await {
+/// What answers at an address. `orchestrator`: whether its command line is that of an orchestrator, if there is a command line of
+/// trtllm-serve for the address. `None` if there is none, and nothing listens there.
+pub(crate) async fn identify(target: &str, orchestrator: Option<bool>) -> Option<Identity> {
+    let is_expected = orchestrator.is_some();
+    match timeout(TIMEOUT, pin!(ask(target, orchestrator == Some(true)))).await {
         Ok(Ok(identity)) => Some(identity),
-        Ok(Err(SourceError::Connect { .. })) | Err(_) if !has_process => None,
-        Ok(Err(error)) if !has_process => Some(Identity::Other(error.to_string())),
+        Ok(Err(SourceError::Connect { .. })) | Err(_) if !is_expected => None,
+        Ok(Err(error)) if !is_expected => Some(Identity::Other(error.to_string())),
         Ok(Err(error)) => Some(Identity::NotReady(error.to_string())),
         Err(_) => Some(Identity::NotReady("it does not answer".to_owned())),
     }

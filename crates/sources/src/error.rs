@@ -183,6 +183,8 @@ pub enum OpenError {
     Log { path: PathBuf, cause: std::io::Error },
     #[error("cannot read the certificates for https from {}: {cause}; name a PEM file with ca_file in --source", file.as_ref().map_or("the system".into(), |file| file.display().to_string()))]
     Certificates { file: Option<PathBuf>, cause: std::io::Error },
+    #[error("cannot find pods for --source kubernetes: {cause}")]
+    Kubernetes { cause: String },
     #[error("cannot start the engine {engine} of --source: {cause}")]
     Engine { engine: String, cause: String },
 }

@@ -185,14 +185,33 @@ impl HttpClient {
 
     /// Drops the first `parsed` bytes that have arrived, and receives more. Fails as [`HttpClient::read`].
     pub(super) async fn read_next_part(&mut self, parsed: usize) -> Result<(), SourceError> {
+        self.drop_parsed(parsed);
+        // An incomplete element is parsed again from its start, so a long one must grow in large steps.
+        self.receive((2 * self.body.len()).max(KEPT_BODY)).await
+    }
+
+    /// Sends a request whose response may never end. [`Self::read_more`] receives its body. Fails as [`HttpClient::read`].
+    pub(super) async fn open(&mut self, path: &str) -> Result<(), SourceError> {
+        self.request(self.max_body, Method::GET, path).await?;
+        // An error has a short body that ends.
+        self.receive(0).await
+    }
+
+    /// Drops the first `parsed` bytes that have arrived, and waits for more, however few. Cancel-safe. Fails as
+    /// [`HttpClient::read`].
+    pub(super) async fn read_more(&mut self, parsed: usize) -> Result<(), SourceError> {
+        self.drop_parsed(parsed);
+        let arrived = self.response.as_ref().map_or(0, |response| response.arrived.len());
+        self.receive(self.body.len() + arrived.max(1)).await
+    }
+
+    fn drop_parsed(&mut self, parsed: usize) {
         self.usual_body = self.usual_body.max(self.body.len().min(KEPT_BODY));
         self.body.drain(..parsed);
         if self.body.len() <= KEPT_BODY && self.permit.is_some() {
             self.permit = None;
             self.body.shrink_to(KEPT_BODY);
         }
-        // An incomplete element is parsed again from its start, so a long one must grow in large steps.
-        self.receive((2 * self.body.len()).max(KEPT_BODY)).await
     }
 
     /// Whether a request was sent whose answer has not ended.

@@ -11,6 +11,7 @@ pub mod hosting;
 pub mod http_client;
 pub mod iteration_log;
 pub mod keys;
+pub mod kubernetes;
 mod name_lookup;
 mod one_process;
 pub mod orchestrator;

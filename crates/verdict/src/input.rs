@@ -38,6 +38,10 @@ pub struct Silence {
     pub is_loading: bool,
     /// The server answers 503, and has served before.
     pub has_lost_engine: bool,
+    /// Kubernetes says that the engine's container is scheduled, pulled or started.
+    pub pod_is_loading: bool,
+    /// Kubernetes says that the engine's container has ended, or that its node is lost.
+    pub pod_is_down: bool,
     /// The server answers with an error status.
     pub has_status: bool,
     /// Another kind of server answers at the address.

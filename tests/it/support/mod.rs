@@ -6,6 +6,7 @@ pub(crate) mod daemon;
 pub(crate) mod fold_page;
 pub(crate) mod golden;
 pub(crate) mod http;
+pub(crate) mod kubernetes;
 pub(crate) mod lookalike;
 pub(crate) mod orchestrator;
 pub(crate) mod page;

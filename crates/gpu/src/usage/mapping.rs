@@ -1,6 +1,6 @@
 //! Finds which GPUs serve which engine. The configuration comes first, then the GPUs on which NVML lists a process of
-//! the engine, then the GPUs that the kubelet gave to this pod, if there is only one engine. A GPU is assigned only if
-//! that is certain. A process that belongs to no known engine may be another rank of a known engine. So while such a
+//! the engine, then the GPUs that the kubelet gave to the engine's pod: the one of which Kubernetes told, or this pod, if there is
+//! only one engine. A GPU is assigned only if that is certain. A process that belongs to no known engine may be another rank of a known engine. So while such a
 //! process exists, no GPU is assigned by processes.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -43,24 +43,14 @@ impl Mapping {
                 return engine.configured.iter().cloned().collect::<BTreeSet<String>>().into_iter().collect();
             }
             let found: Vec<String> = by_process.map(|(uuid, _)| uuid.clone()).collect();
-            let is_only = engines.len() == 1 && found.is_empty();
-            if is_only { self.gpus_of_pod(inventory) } else { found }
+            // The only engine may be in the pod of this process.
+            let pod = engine.pod.as_ref().or(self.pod.as_ref().filter(|_| engines.len() == 1));
+            match pod.filter(|_| found.is_empty()) {
+                Some(pod) => gpus_of_pod(pod, inventory),
+                None => found,
+            }
         });
         gpus.collect()
-    }
-
-    /// The GPUs of this pod, if a single container has all of them to itself.
-    fn gpus_of_pod(&self, inventory: &GpuInventory) -> Vec<String> {
-        let Some(ours) = &self.pod else { return Vec::new() };
-        let is_ours = |device: &&PodDevice| (&device.namespace, &device.pod) == (&ours.namespace, &ours.pod);
-        let devices: Vec<&PodDevice> = inventory.pods.iter().filter(is_ours).collect();
-        let gpus: BTreeSet<&String> = devices.iter().map(|device| &device.gpu_uuid).collect();
-        let containers: BTreeSet<&String> = devices.iter().map(|device| &device.container).collect();
-        let is_shared = inventory.pods.iter().any(|device| !is_ours(&device) && gpus.contains(&device.gpu_uuid));
-        if is_shared || containers.len() != 1 || inventory.pods_with_other_gpus.contains(ours) {
-            return Vec::new();
-        }
-        gpus.into_iter().cloned().collect()
     }
 
     fn look_up_processes(&mut self, inventory: &GpuInventory, engines: &[EngineClaim]) {
@@ -82,6 +72,19 @@ impl Mapping {
         self.engines = found.unwrap_or_default();
         self.seen = Some((on_gpus, engines.to_vec(), now));
     }
+}
+
+/// The GPUs of a pod, if a single container has all of them to itself.
+fn gpus_of_pod(pod: &PodName, inventory: &GpuInventory) -> Vec<String> {
+    let is_of_pod = |device: &&PodDevice| (&device.namespace, &device.pod) == (&pod.namespace, &pod.pod);
+    let devices: Vec<&PodDevice> = inventory.pods.iter().filter(is_of_pod).collect();
+    let gpus: BTreeSet<&String> = devices.iter().map(|device| &device.gpu_uuid).collect();
+    let containers: BTreeSet<&String> = devices.iter().map(|device| &device.container).collect();
+    let is_shared = inventory.pods.iter().any(|device| !is_of_pod(&device) && gpus.contains(&device.gpu_uuid));
+    if is_shared || containers.len() != 1 || inventory.pods_with_other_gpus.contains(pod) {
+        return Vec::new();
+    }
+    gpus.into_iter().cloned().collect()
 }
 
 fn processes_on(gpu: &GpuSnapshot) -> Processes {
@@ -199,6 +202,14 @@ mod tests {
         // GPU at all.
         let none: [String; 0] = [];
         assert_eq!(gpus(&pods, &[], &[engine(1), engine(2)]), none);
+        // Kubernetes told of the pods of these two.
+        let of_pod = |id, pod: &str| EngineClaim {
+            id,
+            pod: Some(PodName { namespace: "n".to_owned(), pod: pod.to_owned() }),
+            ..EngineClaim::default()
+        };
+        assert_eq!(gpus(&pods, &[], &[of_pod(1, "theirs"), of_pod(2, "ours")]), ["c"]);
+        assert_eq!(gpus(&pods, &[], &[of_pod(1, "another")]), none);
         assert_eq!(gpus(&[&pods[..], &[device("a", "theirs", "x")]].concat(), &[], &one), none);
         assert_eq!(gpus(&[&pods[..], &[device("d", "ours", "x")]].concat(), &[], &one), none);
         assert_eq!(gpus(&pods, &[ours()], &one), none);

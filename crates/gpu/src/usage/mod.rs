@@ -26,6 +26,8 @@ pub struct EngineClaim {
     pub pids: Vec<u32>,
     /// The port on this host where the engine's server listens.
     pub port: Option<u16>,
+    /// The pod of the engine, if Kubernetes told of it.
+    pub pod: Option<PodName>,
     /// Number of GPUs of the engine on all nodes, if the engine reports it.
     pub gpu_count: Option<usize>,
 }

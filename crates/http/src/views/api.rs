@@ -55,7 +55,7 @@ pub fn gpus(state: &State) -> Value {
     without_nulls(&Versioned::new(Gpus { nvml, why, gpus }))
 }
 
-/// What `--source auto` found at each address.
+/// What `--source auto` or `kubernetes:` found at each address.
 #[must_use]
 pub fn discovery(state: &State) -> Value {
     let found = state.discovery.lock().clone().into_iter();
@@ -78,7 +78,9 @@ pub fn not_ready(state: &State) -> Option<String> {
     let missing = |slot: &Arc<EngineSlot>| {
         let (engine, name) = (slot.lock(), &slot.name);
         let why = reasons::without_addresses(&engine).unwrap_or_default();
-        (!engine.source.ready).then(|| format!("{} {} ({}): {why}\n", name.model, name.version, name.source))
+        // A pod that loads its model is found, so `kubernetes:` is ready.
+        (!engine.source.ready && slot.origin.pod.is_none())
+            .then(|| format!("{} {} ({}): {why}\n", name.model, name.version, name.source))
     };
     Some(state.slots().iter().filter_map(missing).collect::<String>()).filter(|missing| !missing.is_empty())
 }

@@ -30,6 +30,9 @@ pub(super) fn why(engine: &Engine) -> String {
     {
         return of_orchestrator(totals, engine.state == EngineState::Busy);
     }
+    if let Some(why) = source.pod_failure() {
+        return why;
+    }
     match (&source.last_failure, source.loading) {
         (_, Some(loading)) => loading.to_owned(),
         (Some(failure), _) if source.has_lost_engine() => format!("{LOST_ENGINE}: {}", failure.text),
@@ -67,6 +70,9 @@ fn is_wedged(engine: &Engine) -> bool {
 /// The problem of the source, without addresses. `None` if the last poll succeeded.
 pub(super) fn without_addresses(engine: &Engine) -> Option<String> {
     let source = &engine.source;
+    if let Some(why) = source.pod_failure() {
+        return Some(why);
+    }
     match (&source.last_failure, source.loading) {
         (_, Some(loading)) => Some(loading.to_owned()),
         (Some(PollFailure { kind, .. }), _) => {

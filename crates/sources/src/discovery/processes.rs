@@ -11,6 +11,7 @@ use serde::Deserialize;
 use trtllm_service::small_file;
 
 use super::USUAL_PORT;
+use super::command::ServeCommand;
 use crate::server::parse_port;
 
 /// Limit of the bytes that are read of a command line.
@@ -56,38 +57,20 @@ pub(super) fn processes(proc: &Path) -> Vec<NamedServer> {
 fn server_of(command: &[u8], read: impl Fn(&str) -> Option<OrchestratorAddress>) -> Option<NamedServer> {
     let text = String::from_utf8_lossy(command);
     let arguments: Vec<&str> = text.split('\0').filter(|argument| !argument.is_empty()).collect();
-    // The program may follow an interpreter and its options.
-    let is_server = |argument: &&str| {
-        argument.rsplit('/').next() == Some("trtllm-serve") || *argument == "tensorrt_llm.commands.serve"
-    };
-    let at = arguments.iter().take(4).position(is_server)?;
-    let value = |option: &str| {
-        let mut rest = arguments[at..].iter();
-        while let Some(argument) = rest.next() {
-            if argument == &option {
-                return rest.next().copied();
-            }
-            if let Some(value) = argument.strip_prefix(option).and_then(|rest| rest.strip_prefix('=')) {
-                return Some(value);
-            }
-        }
-        None
-    };
-    match arguments.get(at + 1) {
-        Some(&"disaggregated") => {
-            let file = ["-c", "--config_file", "--config"].into_iter().find_map(value);
-            let OrchestratorAddress { hostname, port } = file.and_then(read).unwrap_or_default();
-            let port = port.unwrap_or(USUAL_PORT);
-            let host = hostname.map_or(Some("127.0.0.1".to_owned()), |name| host(&name))?;
-            let target = format!("http://{host}:{port}");
-            return (port > 0).then_some(NamedServer { target, orchestrator: true });
-        }
-        // Workers of an orchestrator on several nodes. The orchestrator's file contains their addresses.
-        Some(&"disaggregated_mpi_worker") => return None,
-        _ => {}
+    let command = ServeCommand::find(&arguments, 4)?;
+    if command.is_mpi_worker() {
+        return None;
     }
-    let port = value("--port").map_or(Some(USUAL_PORT), parse_port)?;
-    let host = value("--host").map_or(Some("127.0.0.1".to_owned()), host)?;
+    if command.is_orchestrator() {
+        let file = ["-c", "--config_file", "--config"].into_iter().find_map(|option| command.value(option));
+        let OrchestratorAddress { hostname, port } = file.and_then(read).unwrap_or_default();
+        let port = port.unwrap_or(USUAL_PORT);
+        let host = hostname.map_or(Some("127.0.0.1".to_owned()), |name| host(&name))?;
+        let target = format!("http://{host}:{port}");
+        return (port > 0).then_some(NamedServer { target, orchestrator: true });
+    }
+    let port = command.value("--port").map_or(Some(USUAL_PORT), parse_port)?;
+    let host = command.value("--host").map_or(Some("127.0.0.1".to_owned()), host)?;
     Some(NamedServer { target: format!("http://{host}:{port}"), orchestrator: false })
 }
 

@@ -73,6 +73,20 @@ pub(crate) fn silent(state: EngineState, silence: Option<&Silence>) -> Option<Fo
                 ),
         );
     }
+    let why = silence.why.trim_end_matches('.');
+    if silence.pod_is_down {
+        let is_long = silence.seconds >= SILENT;
+        return Some(
+            Found::new(format!("The engine has not answered for {}: {why}.", time(silence.seconds)))
+                .with("time without an answer", silence.seconds, Unit::Seconds, SILENT)
+                .severity(if is_long { Severity::Critical } else { Severity::Warning })
+                .remedy(
+                    "Read the log of the ended container (kubectl logs POD --previous). After OOMKilled, raise the container's limit of memory; \
+                     after Evicted, free what the node lacks.",
+                    &[],
+                ),
+        );
+    }
     if silence.has_lost_engine {
         let is_long = silence.seconds >= SILENT;
         return Some(
@@ -88,7 +102,8 @@ pub(crate) fn silent(state: EngineState, silence: Option<&Silence>) -> Option<Fo
     if silence.is_loading {
         let limit = silence.longest_load.map_or(LONG_LOAD, |longest| 2.0 * longest);
         let is_long = silence.seconds > limit;
-        let found = Found::new(format!("The model loads, for {} so far.", time(silence.seconds)))
+        let of_pod = if silence.pod_is_loading { format!(" ({why})") } else { String::new() };
+        let found = Found::new(format!("The model loads, for {} so far{of_pod}.", time(silence.seconds)))
             .with("time of the load", silence.seconds, Unit::Seconds, limit)
             .severity(if is_long { Severity::Warning } else { Severity::Info });
         return Some(found.remedy("Wait. If it takes much longer than usual, look at the server's log.", &[]));
