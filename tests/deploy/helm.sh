@@ -19,7 +19,11 @@ mode() { # NAME: sets the variable `values` to the chart's values for this mode
   case $1 in
     gpu-nodes) values=(--set sidecar.enabled=false) ;;
     gpu-nodes-pods) values=(--set sidecar.enabled=false --set gpuNodes.podResources=true --set gpuNodes.privileged=true) ;;
+    gpu-nodes-engines) values=(--set sidecar.enabled=false --set gpuNodes.engines.enabled=true --set networkPolicy.enabled=true
+      --set 'gpuNodes.engines.selector=app in (a\,b)') ;;
     sidecar) values=(--set gpuNodes.enabled=false) ;;
+    standalone-pods) values=(--set gpuNodes.enabled=false --set sidecar.enabled=false --set standalone.enabled=true
+      --set 'standalone.engines[0].source=kubernetes:team-a?all_nodes=true' --set networkPolicy.enabled=true) ;;
     standalone) values=(--set gpuNodes.enabled=false --set sidecar.enabled=false "${engines[@]}") ;;
     all) values=("${everything[@]}") ;;
     all-tls) values=("${everything[@]}" --set web.tlsSecret=tls --set web.clientCertificates=true
@@ -28,7 +32,7 @@ mode() { # NAME: sets the variable `values` to the chart's values for this mode
       --set monitoring.basicAuth.username.key=user) ;;
   esac
 }
-modes=(gpu-nodes gpu-nodes-pods sidecar standalone all all-tls all-web-config)
+modes=(gpu-nodes gpu-nodes-pods gpu-nodes-engines sidecar standalone standalone-pods all all-tls all-web-config)
 template() { # VERSION OUT ARGUMENT...
   local version=$1 out=$2; shift 2
   "$helm" template trtllm-exporter "$chart" --namespace monitoring --kube-version "$version" "${image[@]}" "$@" >"$out" 2>"$work/helm.err" ||
@@ -45,6 +49,12 @@ lint() {
 }
 check "chart: helm lint ($("$helm" version --short 2>/dev/null), ${#modes[@]} modes, Kubernetes ${versions[*]})" lint
 
+follows_pods() { # KIND FILE: the only right is to get, list and watch pods, and one pod has the token
+  [ "$(grep -c "^kind: $1\$" "$2")" = 1 ] && [ "$(grep -c "^kind: $1Binding\$" "$2")" = 1 ] &&
+    [ "$(sed -n '/^rules:/,/^---/p' "$2" | tr -d '\n')" = 'rules:  - apiGroups: [""]    resources: [pods]    verbs: [get, list, watch]---' ] &&
+    [ "$(grep -c 'automountServiceAccountToken: true' "$2")" = 1 ] && grep -q 'honorLabels: true' "$2" && return
+  echo "the rights to follow pods are not as expected"; return 1
+}
 render_mode() { # MODE: checks for unknown fields with and without the operator, and Pod Security
   mode "$1"
   for version in "${versions[@]}"; do
@@ -53,7 +63,11 @@ render_mode() { # MODE: checks for unknown fields with and without the operator,
     template "$version" "$work/plain.yaml" "${values[@]}" || return 1
     "$manifests" decode "$work/plain.yaml" || return 1
     if grep -q 'monitoring.coreos.com' "$work/plain.yaml"; then echo "objects of the operator without the operator"; return 1; fi
-    if grep -q '^kind: \(Role\|ClusterRole\)' "$work/$1-$version.yaml"; then echo "the service account has rights"; return 1; fi
+    case $1 in
+      gpu-nodes-engines) follows_pods ClusterRole "$work/$1-$version.yaml" || return 1 ;;
+      standalone-pods) follows_pods Role "$work/$1-$version.yaml" || return 1 ;;
+      *) if grep -q '^kind: \(Role\|ClusterRole\)\|automount.*true' "$work/$1-$version.yaml"; then echo "the service account has rights"; return 1; fi ;;
+    esac
     case $1 in
       gpu-nodes-pods) refused "privileged" "$manifests" restricted "$work/$1-$version.yaml" || return 1 ;;
       sidecar) ;;

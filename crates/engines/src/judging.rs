@@ -319,16 +319,14 @@ fn silence(engine: &Engine, wall: f64) -> Option<Silence> {
         || failure.is_some_and(|failure| failure.not_ready) && !has_lost_engine
         || !source.ready && source.start_phase() == StartPhase::Loading;
     let startup: f64 = engine.about.startup.values().sum();
-    let pod_failure = source.pod_failure();
-    let pod_is_down = pod_failure.is_some() && !source.pod_is_loading();
-    let why = pod_failure.or_else(|| failure.map(|failure| failure.text.clone())).or(source.loading.map(str::to_owned));
+    let pod = source.pod_trouble.clone().filter(|_| failure.is_some());
+    let why = failure.map(|failure| failure.text.clone()).or(source.loading.map(str::to_owned));
     Some(Silence {
         seconds: (wall - since).max(0.0),
         why: why.unwrap_or_else(|| "the last poll failed".to_owned()),
         is_loading,
-        has_lost_engine: has_lost_engine && !pod_is_down,
-        pod_is_loading: source.pod_is_loading(),
-        pod_is_down,
+        has_lost_engine,
+        pod,
         has_status: failure.is_some_and(|failure| failure.kind == ErrorKind::HttpStatus),
         is_no_engine: failure.is_some_and(|failure| failure.kind == ErrorKind::NotJson) && !source.ready,
         longest_load: (startup > 0.0).then_some(startup),

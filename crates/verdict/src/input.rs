@@ -3,7 +3,7 @@
 use trtllm_analysis::cost_model::Prices;
 use trtllm_analysis::window::{Counts, Mark, Slowdown, Span, Window};
 use trtllm_fold::EngineState;
-use trtllm_records::Objectives;
+use trtllm_records::{Objectives, PodTrouble};
 
 use super::blind::Blind;
 use super::cause::Cause;
@@ -38,10 +38,8 @@ pub struct Silence {
     pub is_loading: bool,
     /// The server answers 503, and has served before.
     pub has_lost_engine: bool,
-    /// Kubernetes says that the engine's container is scheduled, pulled or started.
-    pub pod_is_loading: bool,
-    /// Kubernetes says that the engine's container has ended, or that its node is lost.
-    pub pod_is_down: bool,
+    /// What keeps the engine's pod from serving, as Kubernetes says.
+    pub pod: Option<PodTrouble>,
     /// The server answers with an error status.
     pub has_status: bool,
     /// Another kind of server answers at the address.

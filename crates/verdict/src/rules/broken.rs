@@ -2,6 +2,7 @@
 
 use trtllm_analysis::window::Span;
 use trtllm_fold::EngineState;
+use trtllm_records::PodTrouble;
 
 use crate::input::{Silence, VerdictInput};
 use crate::verdict::{Found, Severity, Unit, percent, time};
@@ -59,6 +60,19 @@ pub(super) fn unavailable(input: &VerdictInput) -> Option<Found> {
 /// The rule for an engine or orchestrator that does not answer.
 pub(crate) fn silent(state: EngineState, silence: Option<&Silence>) -> Option<Found> {
     let silence = silence?;
+    if let Some(PodTrouble::Down(why)) = &silence.pod {
+        let is_long = silence.seconds >= SILENT;
+        return Some(
+            Found::new(format!("The engine's pod is down, for {} so far: {why}.", time(silence.seconds)))
+                .with("time without an answer", silence.seconds, Unit::Seconds, SILENT)
+                .severity(if is_long { Severity::Critical } else { Severity::Warning })
+                .remedy(
+                    "Read the log of the container that ended (kubectl logs POD --previous). After OOMKilled, raise its limit of memory; \
+                     after Evicted, free what the node lacks.",
+                    &[],
+                ),
+        );
+    }
     if matches!(state, EngineState::Busy | EngineState::Idle) && silence.seconds < HICCUP {
         return None;
     }
@@ -69,20 +83,6 @@ pub(crate) fn silent(state: EngineState, silence: Option<&Silence>) -> Option<Fo
                 .remedy(
                     "--source trtllm-serve:http://HOST:PORT with the port of trtllm-serve. A page for Prometheus, such as that of a worker of \
                      Dynamo, has no records: use --source socket:PATH and the Python package.",
-                    &[],
-                ),
-        );
-    }
-    let why = silence.why.trim_end_matches('.');
-    if silence.pod_is_down {
-        let is_long = silence.seconds >= SILENT;
-        return Some(
-            Found::new(format!("The engine has not answered for {}: {why}.", time(silence.seconds)))
-                .with("time without an answer", silence.seconds, Unit::Seconds, SILENT)
-                .severity(if is_long { Severity::Critical } else { Severity::Warning })
-                .remedy(
-                    "Read the log of the ended container (kubectl logs POD --previous). After OOMKilled, raise the container's limit of memory; \
-                     after Evicted, free what the node lacks.",
                     &[],
                 ),
         );
@@ -102,7 +102,7 @@ pub(crate) fn silent(state: EngineState, silence: Option<&Silence>) -> Option<Fo
     if silence.is_loading {
         let limit = silence.longest_load.map_or(LONG_LOAD, |longest| 2.0 * longest);
         let is_long = silence.seconds > limit;
-        let of_pod = if silence.pod_is_loading { format!(" ({why})") } else { String::new() };
+        let of_pod = silence.pod.as_ref().map_or(String::new(), |pod| format!(" ({})", pod.why()));
         let found = Found::new(format!("The model loads, for {} so far{of_pod}.", time(silence.seconds)))
             .with("time of the load", silence.seconds, Unit::Seconds, limit)
             .severity(if is_long { Severity::Warning } else { Severity::Info });
@@ -298,6 +298,22 @@ mod tests {
         let (says, severity) = told(|silence| (silence.is_loading, silence.has_status) = (true, true));
         assert!(says.starts_with("The model loads"), "{says}");
         assert_eq!(severity, Severity::Info);
+    }
+
+    #[test]
+    fn the_reasons_of_kubernetes_are_named_and_a_pod_that_is_down_is_told_at_once() {
+        let down = PodTrouble::Down("Evicted".to_owned());
+        let silence = |seconds| Silence { seconds, pod: Some(down.clone()), ..Silence::default() };
+        let found = silent(EngineState::Busy, Some(&silence(5.0))).unwrap();
+        assert_eq!(
+            (&*found.says, found.severity),
+            ("The engine's pod is down, for 5.0 s so far: Evicted.", Severity::Warning)
+        );
+        assert_eq!(silent(EngineState::Unreachable, Some(&silence(150.0))).unwrap().severity, Severity::Critical);
+        let (says, severity) = told(|silence| {
+            (silence.is_loading, silence.pod) = (true, Some(PodTrouble::Loading("ImagePullBackOff".to_owned())));
+        });
+        assert_eq!((&*says, severity), ("The model loads, for 2 min so far (ImagePullBackOff).", Severity::Info));
     }
 
     #[test]

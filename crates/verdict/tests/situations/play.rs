@@ -144,6 +144,7 @@ impl Play {
             seconds: silent,
             why: "connection refused".to_owned(),
             is_loading: false,
+            pod: None,
             has_lost_engine: false,
             has_status: false,
             is_no_engine: false,

@@ -178,3 +178,16 @@ relabelings:
   - targetLabel: job
     replacement: trtllm-exporter
 {{- end }}
+
+{{/* The namespaces of the sources kubernetes: of the mode "standalone", as JSON. An empty name stands for all namespaces. */}}
+{{- define "trtllm-exporter.standaloneNamespaces" -}}
+{{- $namespaces := list }}
+{{- if .Values.standalone.enabled }}
+{{- range .Values.standalone.engines }}
+{{- if hasPrefix "kubernetes" .source }}
+{{- $namespaces = append $namespaces (regexReplaceAll "^kubernetes:?([^?]*).*$" .source "${1}") }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- toJson $namespaces }}
+{{- end }}
