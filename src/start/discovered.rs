@@ -211,7 +211,11 @@ impl Engines {
         self.left.retain(|target, _| described.iter().any(|(address, _)| address.ends_with(target.as_str())));
         for (address, what) in described.iter().filter(|finding| !self.findings.contains(finding)) {
             match failed.as_ref() == Some(address) {
-                true => tracing::warn!(address, what, "{search}: engines that are known are still read"),
+                true => tracing::warn!(
+                    address,
+                    what,
+                    "{search}: servers cannot be found; engines that are known are still read"
+                ),
                 false => tracing::info!(address, what, "{search}: found"),
             }
         }

@@ -260,6 +260,12 @@ exec {binary} "$@"
 
             judge.after("it is started again, and its totals continue", restart, judge.grows("llama-1", before))
 
+            def lose_node():
+                pods.servers["late-0"].stop()
+                api.set_status("late-0", conditions=[{"type": "Ready", "status": "False"}, {"type": "ContainersReady", "status": "True"}])
+
+            judge.after("a lost node is named", lose_node, judge.found("late-0", "the node is not ready"), judge.verdict("the node is not ready"))
+
             def evict():
                 pods.servers["llama-2"].stop()
                 api.set_status("llama-2", phase="Failed", reason="Evicted", message="The node was low on resource: memory.", containerStatuses=[])

@@ -7,7 +7,7 @@ use super::Objectives;
 pub struct EngineName {
     pub model: String,
     pub version: String,
-    /// Static labels from the configuration. Their names are valid and differ from the exporter's own.
+    /// Static labels from the configuration, and those of the engine's pod. Their names are valid and differ from the exporter's own.
     pub labels: Vec<(String, String)>,
     /// The kind of source, e.g. `trtllm-serve`; never a URL.
     pub source: &'static str,

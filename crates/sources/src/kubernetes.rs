@@ -120,8 +120,8 @@ type Key = (String, String);
 #[derive(Debug, Default)]
 struct Known {
     pods: BTreeMap<Key, ServingPod>,
-    /// The address of the API server, and why the pods cannot be followed.
-    problem: Option<(String, String)>,
+    /// Why the pods cannot be followed.
+    problem: Option<Failed>,
 }
 
 impl Pods {

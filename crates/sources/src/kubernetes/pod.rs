@@ -54,6 +54,7 @@ struct Spec {
     node_name: String,
     containers: Vec<Container>,
     init_containers: Vec<Container>,
+    readiness_gates: Vec<Value>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -164,7 +165,7 @@ pub(super) fn serving(pod: Pod, selected: bool, port: Option<u16>) -> Option<Ser
     let by_image = || containers.iter().position(|container| IMAGES.iter().any(|part| container.image.contains(part)));
     let at = commands.iter().position(Option::is_some).or_else(by_image).or(selected.then_some(0))?;
     let (container, command) = (containers.get(at)?, commands[at]);
-    let trouble = trouble(status, &container.name);
+    let trouble = trouble(status, &container.name, spec.readiness_gates.is_empty());
     let is_terminating = metadata.deletion_timestamp.is_some();
     // A pod that is being deleted serves until its container has ended.
     if status.phase == "Succeeded"
@@ -252,8 +253,8 @@ fn other_reader(Pod { metadata, spec, .. }: &Pod, port: u16) -> Option<String> {
     })
 }
 
-/// Why the container cannot serve.
-fn trouble(status: &Status, container: &str) -> Option<PodTrouble> {
+/// Why the container cannot serve. `only_containers`: nothing but its containers makes the pod ready.
+fn trouble(status: &Status, container: &str, only_containers: bool) -> Option<PodTrouble> {
     let with_message = |reason: &str, message: &str| {
         let message: String = message.chars().filter(|letter| !letter.is_control()).take(MAX_MESSAGE).collect();
         if message.is_empty() { reason.to_owned() } else { format!("{reason}: {message}") }
@@ -293,7 +294,12 @@ fn trouble(status: &Status, container: &str) -> Option<PodTrouble> {
     if is_down {
         return Some(PodTrouble::Down(status.phase.clone()));
     }
+    let is = |kind: &str, value: &str| status.conditions.iter().any(|it| it.r#type == kind && it.status == value);
     match (state.running.is_some(), ready, last) {
+        // If a kubelet no longer reports, the control plane changes only the condition Ready of its pods.
+        (true, true, _) if only_containers && is("Ready", "False") && is("ContainersReady", "True") => {
+            Some(PodTrouble::Down("the node is not ready".to_owned()))
+        }
         (true, true, _) => None,
         (true, false, Some(last)) => Some(PodTrouble::Loading(format!("started again after {last}"))),
         (true, false, None) => {

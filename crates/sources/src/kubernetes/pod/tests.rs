@@ -172,6 +172,11 @@ fn a_container_that_starts_is_loading_and_one_that_has_ended_is_down() {
     assert!(pod(json!({"status": evicted})).unwrap().pod.ended);
     assert_eq!(with_status(json!({"reason": "NodeLost"})), down("NodeLost"));
     assert_eq!(with_status(json!({"phase": "Unknown"})), down("Unknown"));
+    let conditions = |ready: &str| json!({"conditions": [{"type": "Ready", "status": ready}, {"type": "ContainersReady", "status": "True"}]});
+    assert_eq!(
+        (with_status(conditions("True")), with_status(conditions("False"))),
+        (None, down("the node is not ready"))
+    );
 }
 
 #[test]
