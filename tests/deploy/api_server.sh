@@ -91,6 +91,12 @@ fi
 grep -q 'violates PodSecurity "restricted' "$work/refused" || fail "$(cat "$work/refused")"
 say "the pods with podResources are refused there, as documented"
 
+"$helm" upgrade trtllm-exporter $chart --namespace monitoring --reuse-values --set gpuNodes.engines.enabled=true >/dev/null 2>&1
+can() { kubectl auth can-i "$@" --all-namespaces --as=system:serviceaccount:monitoring:trtllm-exporter 2>/dev/null || true; }
+rights="$(can get pods) $(can list pods) $(can watch pods) $(can delete pods) $(can get secrets)"
+[ "$rights" = "yes yes yes no no" ] || fail "with gpuNodes.engines, get, list, watch and delete pods, and get secrets: $rights"
+say "gpuNodes.engines: the service account may get, list and watch pods, and nothing else"
+
 kubectl delete deployment llama >/dev/null
 needs_native() { [ "$minor" -lt 29 ] && grep -q 'restartPolicy: Always' "$@"; } # FILE
 for file in deploy/kubernetes/*.yaml deploy/kubernetes/autoscaling/{hpa,keda,keda-headroom}.yaml deploy/kubernetes/gateway/inferencepool.yaml; do
@@ -105,6 +111,7 @@ for base in gpu-nodes standalone sidecar-monitor rules example; do
 done
 say "kustomize: applied with strict validation"
 "$helm" uninstall trtllm-exporter --namespace monitoring >/dev/null
+if kubectl get clusterrole,clusterrolebinding -o name | grep trtllm; then fail "rights are left after helm uninstall"; fi
 left=$(kubectl --namespace monitoring get all,configmap,podmonitor,servicemonitor,prometheusrule,networkpolicy,serviceaccount -o name | grep -v kube-root-ca || true)
 [ -z "$left" ] || fail "left after helm uninstall: $left"
 say "helm uninstall leaves nothing"
