@@ -6,7 +6,7 @@ image=(--set image.repository=example/trtllm-exporter)
 operator=(--api-versions monitoring.coreos.com/v1)
 engines=(--set standalone.enabled=true --set 'standalone.engines[0].source=trtllm-serve:http://llama-0.llama:8000'
   --set 'standalone.engines[0].model=llama' --set 'standalone.engines[0].labels.team=search')
-everything=("${engines[@]}" --set networkPolicy.enabled=true --set 'metricsCompat={vllm,dcgm}' --set logFormat=json
+everything=("${engines[@]}" --set networkPolicy.enabled=true --set metricsProfile=full --set 'metricsCompat={vllm,dcgm}' --set logFormat=json
   --set 'monitoring.podTargetLabels={llm-d.ai/variant}' --set 'monitoring.sidecarNamespaces={default}' --set 'sidecar.extraArgs={--poll.interval=50ms}'
   --set 'imagePullSecrets[0].name=pull' --set podLabels.team=search --set podAnnotations.note=x
   --set gpuNodes.updateStrategy.rollingUpdate.maxUnavailable=10% --set gpuNodes.priorityClassName=system-node-critical)
@@ -84,6 +84,7 @@ values_are_checked() { # the chart must refuse each invalid value with a message
   no "additional properties 'runtimeClass' not allowed" gpuNodes.runtimeClass=nvidia
   no "at '/gpuNodes/enabled': got string, want boolean" gpuNodes.enabled=yes
   no "at '/sidecar/kind': value must be one of 'auto', 'native', 'container'" sidecar.kind=both
+  no "at '/metricsProfile': value must be one of 'default', 'full'" metricsProfile=small
   no "at '/metricsCompat/0': value must be one of" 'metricsCompat={prometheus}'
   no "at '/monitoring/interval': got number, want string" monitoring.interval=15
   no "at '/sidecar/patches/socket/port': got string, want integer" sidecar.patches.socket.port=metrics
@@ -135,7 +136,7 @@ check "chart: names that YAML would read as numbers or booleans" names_stay_stri
 # Helm removes a value that is set to null. The chart renders without it, or refuses it in words.
 nulls_render_or_are_refused() {
   local key wrong=0
-  for key in podSecurityContext securityContext podLabels logFormat openshift metricsCompat monitoring.alerts monitoring.alerts.labels \
+  for key in podSecurityContext securityContext podLabels logFormat openshift metricsProfile metricsCompat monitoring.alerts monitoring.alerts.labels \
     monitoring.alerts.severities monitoring.interval image.tag image.pullPolicy gpuNodes.resources gpuNodes.nodeSelector sidecar.kind \
     gpuNodes.updateStrategy standalone.priorityClassName web.tlsSecret networkPolicy.from serviceAccount.name; do
     if ! { template 1.32.0 "$work/null.yaml" "${operator[@]}" "${everything[@]}" --set "$key=null" && "$manifests" decode "$work/null.yaml"; }; then

@@ -1,6 +1,6 @@
 """Dashboard of one engine. What limits it, does it meet its objectives, and where does the time go?"""
 
-from panels import BLUE, GREEN, ORANGE, RED, TEXT, Column, bars, heat_map, lines, link, numbers, page, rows, steps
+from panels import BLUE, GREEN, ORANGE, RED, TEXT, Column, bars, heat_map, lines, link, needs_full, numbers, page, rows, steps
 from panels import kinds
 from queries import ENGINE, PER_ENGINE, SEVERITIES, STATES
 from queries import alerts, buckets, by, each, engine, numbered, per_second, quantile, quantiles, rate, starts, variables
@@ -13,7 +13,7 @@ def line(title, text, unit, *queries, **how):
 def percentiles(title, text, family, name):
     """Adds the engine's objective as a dashed line."""
     limit = by(PER_ENGINE, engine("nv_trt_llm_objective_seconds", f'objective="{name}"'), "min")
-    return line(title, f"{text} The dashed line is the objective of the engine (--objectives).", "s", *quantiles(family), (limit, "objective"))
+    return line(title, f"{text} The dashed line is the objective of the engine (--objectives).", "s", *quantiles(family), (limit, "objective"), width=12)
 
 
 def of_gpus(name, labels=""):
@@ -68,40 +68,13 @@ def build():
             bars("Verdict over time", "Each cause that was the limit, in the color of its severity.", [(cause, "{{cause}}")], SEVERITIES),
             bars("State over time", "States of the engine.", [(numbered("nv_trt_llm_engine_state", PER_ENGINE, STATES), "state")], [(number, name, shade) for number, name, shade in STATES]),
         ],
-        "Where request time goes": [
-            line(
-                "All finished requests",
-                "Seconds of requests per second, by what they were spent on: blocked is other requests' prompts. docs/request-time.md has what helps.",
-                "none",
-                (per_second("nv_trt_llm_request_time_seconds_total", more=", part"), "{{part}}"),
-                stack=True,
-            ),
-            *(
-                line(
-                    f"Requests that missed {objective}",
-                    f"The same for the time that the objective {objective} limits, of the requests that missed it.",
-                    "none",
-                    (per_second("nv_trt_llm_missed_request_time_seconds_total", f'objective="{objective}"', ", part"), "{{part}}"),
-                    stack=True,
-                )
-                for objective in ("ttft", "tpot")
-            ),
-        ],
         "Latency": [
-            heat_map("Time to first token", "Requests by their time to the first token. Two bands: two kinds of requests.", buckets("nv_trt_llm_time_to_first_token_seconds")),
-            heat_map("Time per output token", "Requests by the time of each further token.", buckets("nv_trt_llm_time_per_output_token_seconds")),
-            heat_map("End-to-end latency", "Requests by the time from arrival to the last token.", buckets("nv_trt_llm_e2e_request_latency_seconds")),
+            heat_map("Time to first token", "Requests by their time to the first token. Two bands: two kinds of requests.", buckets("nv_trt_llm_time_to_first_token_seconds"), 12),
             percentiles("Time to first token, percentiles", "From arrival to the first token.", "nv_trt_llm_time_to_first_token_seconds", "ttft"),
+            heat_map("Time per output token", "Requests by the time of each further token.", buckets("nv_trt_llm_time_per_output_token_seconds"), 12),
             percentiles("Time per output token, percentiles", "Time between tokens of one request after its first.", "nv_trt_llm_time_per_output_token_seconds", "tpot"),
+            heat_map("End-to-end latency", "Requests by the time from arrival to the last token.", buckets("nv_trt_llm_e2e_request_latency_seconds"), 12),
             percentiles("End-to-end latency, percentiles", "From arrival to the last token.", "nv_trt_llm_e2e_request_latency_seconds", "e2e"),
-            line(
-                "Phases of a request, p95",
-                "Where a request spends its time: queue, prefill (context phase), decode (generation phase).",
-                "s",
-                *((quantile(0.95, f"nv_trt_llm_request_{phase}_time_seconds"), phase) for phase in ("queue", "prefill", "decode")),
-            ),
-            line("Iteration latency", "Duration of one iteration. An iteration with prompts takes longer.", "s", *quantiles("nv_trt_llm_iteration_latency_seconds")),
-            line("Queue time of new requests", "Time before the first iteration of a request.", "s", *quantiles("nv_trt_llm_new_request_queue_time_seconds")),
         ],
         "Load": [
             line(
@@ -142,65 +115,24 @@ def build():
             ),
         ],
         "KV cache": [
-            line("KV cache in use", "Share of the blocks that requests hold. At 100 %, requests wait or are paused.", "percentunit", (each("nv_trt_llm_kv_cache_block_metrics", 'kv_cache_block_type="fraction"', "max"), "used"), high=1),
+            line("KV cache in use", "Share of the blocks that requests hold. At 100 %, requests wait or are paused.", "percentunit", (each("nv_trt_llm_kv_cache_block_metrics", 'kv_cache_block_type="fraction"', "max"), "used"), width=12, high=1),
             line(
                 "Pauses and suspensions per second",
                 "Requests that lost their blocks to other requests and are computed again later. Above 0 for long, the cache is too small for the load.",
                 "none",
                 (per_second("nv_trt_llm_request_pauses_total"), "paused"),
                 (per_second("nv_trt_llm_request_suspensions_total"), "suspended"),
+                width=12,
             ),
             line(
                 "Hit ratio",
-                "Share of the looked-up blocks that were found, and of finished requests the median and 95th percentile. A wide gap: some clients share prompts and others do not.",
+                "Share of the looked-up blocks that were found.",
                 "percentunit",
                 (f"{reused} / (({reused} + {missing}) > 0)", "blocks"),
-                *((quantile(share, "nv_trt_llm_request_kv_cache_hit_ratio"), f"requests p{name}") for share, name in ((0.5, 50), (0.95, 95))),
+                width=12,
                 high=1,
             ),
-            line(
-                "Blocks per second",
-                "Reused: found in the cache. Missed: computed. New: taken from the free blocks.",
-                "none",
-                *((per_second(f"nv_trt_llm_kv_cache_blocks_{kind}_total"), word) for kind, word in (("reused", "reused"), ("missed", "missed"), ("newly_allocated", "new"))),
-            ),
-            line("Free capacity in tokens", "Tokens that still fit: free blocks times tokens per block. Absent with several pools of blocks.", "none", (each("nv_trt_llm_kv_cache_available_tokens"), "tokens")),
-            line("Blocks per request, p95", "Blocks of a finished request. If it grows, requests have become longer.", "none", (quantile(0.95, "nv_trt_llm_request_kv_cache_blocks"), "p95")),
-        ],
-        "+KV cache: tiers and transfers": [
-            *(
-                line(
-                    f"Blocks on {tier}",
-                    "Evictable blocks hold data for reuse and are given away when needed. Needs KV cache iteration statistics.",
-                    "none",
-                    (each(f"nv_trt_llm_kv_cache_{pool}_pool_blocks", 'state=~"free|used|evictable"', more=", state"), "{{state}}"),
-                )
-                for tier, pool in blocks.items()
-            ),
-            line(
-                "Bytes moved",
-                "Onboarded: from host to GPU. Offloaded: from GPU to host. Copied: within the GPU. Needs KV cache iteration statistics.",
-                "Bps",
-                (per_second("nv_trt_llm_kv_cache_window_bytes_total", 'event=~"onboarded|offloaded|copied"', ", event"), "{{event}}"),
-            ),
-            line("Cached prompt tokens by tier", "Prompt tokens per second that were found, by where their blocks were. Needs KV cache manager V2.", "none", (per_second("nv_trt_llm_cached_tokens_total", more=", tier"), "{{tier}}"), stack=True),
-            line("Transfer between instances, p95", "Disaggregated serving: time to move a request's KV cache.", "s", (quantile(0.95, "nv_trt_llm_kv_cache_transfer_seconds"), "p95")),
-            line("Size of transfers, p95", "Disaggregated serving: bytes of one request's KV cache.", "bytes", (quantile(0.95, "nv_trt_llm_kv_cache_transfer_bytes"), "p95")),
-        ],
-        "+Ranks of attention data parallelism": [
-            line(
-                "Imbalance of ranks",
-                "Tokens of the fullest rank as a multiple of the mean over all ranks. At 1, the ranks have equal work; at 1.5, they wait a third of their time.",
-                "none",
-                *((quantile(share, "nv_trt_llm_rank_imbalance_ratio"), f"p{name}") for share, name in ((0.5, 50), (0.95, 95))),
-            ),
-            line("Tokens per second by rank", "Prompt tokens computed in context phases and generated tokens. All ranks wait for the fullest.", "none", (by_rank, "rank {{rank}}"), many=True),
-            line("Scheduled requests by rank", "Requests of the last iteration.", "none", (each("nv_trt_llm_rank_scheduled_requests", more=", rank"), "rank {{rank}}"), many=True),
-        ],
-        "+Speculative decoding": [
-            line("Accepted draft tokens", "Share of the draft tokens that the model accepts. Below 50 %, drafting may not pay off.", "percentunit", (f"{accepted} / {drafted}", "accepted"), high=1),
-            line("Tokens per step", "Mean number of tokens per decoding step. Above 2 is good.", "none", (each("nv_trt_llm_spec_decode_acceptance_length", operation="max"), "tokens")),
-            line("Time spent drafting", "Share of an iteration's time that the draft model takes.", "percentunit", (each("nv_trt_llm_spec_decode_draft_overhead_ratio", operation="max"), "drafting")),
+            line("Free capacity in tokens", "Tokens that still fit: free blocks times tokens per block. Absent with several pools of blocks.", "none", (each("nv_trt_llm_kv_cache_available_tokens"), "tokens"), width=12),
         ],
         "GPUs and energy": [
             rows(
@@ -226,6 +158,84 @@ def build():
                 (each("nv_trt_llm_throughput_of_reference_ratio", operation="max", more=", reference"), "tokens/s of {{reference}}"),
                 (each("nv_trt_llm_tokens_per_joule_of_reference_ratio", operation="max", more=", reference"), "tokens/J of {{reference}}"),
             ),
+        ],
+        needs_full("Where request time goes"): [
+            line(
+                "All finished requests",
+                "Seconds of requests per second, by what they were spent on: blocked is other requests' prompts. docs/request-time.md has what helps.",
+                "none",
+                (per_second("nv_trt_llm_request_time_seconds_total", more=", part"), "{{part}}"),
+                stack=True,
+            ),
+            *(
+                line(
+                    f"Requests that missed {objective}",
+                    f"The same for the time that the objective {objective} limits, of the requests that missed it.",
+                    "none",
+                    (per_second("nv_trt_llm_missed_request_time_seconds_total", f'objective="{objective}"', ", part"), "{{part}}"),
+                    stack=True,
+                )
+                for objective in ("ttft", "tpot")
+            ),
+        ],
+        needs_full("Iterations, and phases of requests"): [
+            line(
+                "Phases of a request, p95",
+                "Where a request spends its time: queue, prefill (context phase), decode (generation phase).",
+                "s",
+                *((quantile(0.95, f"nv_trt_llm_request_{phase}_time_seconds"), phase) for phase in ("queue", "prefill", "decode")),
+            ),
+            line("Iteration latency", "Duration of one iteration. An iteration with prompts takes longer.", "s", *quantiles("nv_trt_llm_iteration_latency_seconds")),
+            line("Queue time of new requests", "Time before the first iteration of a request.", "s", *quantiles("nv_trt_llm_new_request_queue_time_seconds")),
+            line(
+                "Hit ratio of requests",
+                "Share of a finished request's blocks that were found. A wide gap: some clients share prompts and others do not.",
+                "percentunit",
+                *((quantile(share, "nv_trt_llm_request_kv_cache_hit_ratio"), f"p{name}") for share, name in ((0.5, 50), (0.95, 95))),
+                high=1,
+            ),
+            line(
+                "Blocks per second",
+                "Reused: found in the cache. Missed: computed. New: taken from the free blocks.",
+                "none",
+                *((per_second(f"nv_trt_llm_kv_cache_blocks_{kind}_total"), word) for kind, word in (("reused", "reused"), ("missed", "missed"), ("newly_allocated", "new"))),
+            ),
+            line("Blocks per request, p95", "Blocks of a finished request. If it grows, requests have become longer.", "none", (quantile(0.95, "nv_trt_llm_request_kv_cache_blocks"), "p95")),
+        ],
+        needs_full("KV cache: tiers and transfers"): [
+            *(
+                line(
+                    f"Blocks on {tier}",
+                    "Evictable blocks hold data for reuse and are given away when needed. Needs KV cache iteration statistics.",
+                    "none",
+                    (each(f"nv_trt_llm_kv_cache_{pool}_pool_blocks", 'state=~"free|used|evictable"', more=", state"), "{{state}}"),
+                )
+                for tier, pool in blocks.items()
+            ),
+            line(
+                "Bytes moved",
+                "Onboarded: from host to GPU. Offloaded: from GPU to host. Copied: within the GPU. Needs KV cache iteration statistics.",
+                "Bps",
+                (per_second("nv_trt_llm_kv_cache_window_bytes_total", 'event=~"onboarded|offloaded|copied"', ", event"), "{{event}}"),
+            ),
+            line("Cached prompt tokens by tier", "Prompt tokens per second that were found, by where their blocks were. Needs KV cache manager V2.", "none", (per_second("nv_trt_llm_cached_tokens_total", more=", tier"), "{{tier}}"), stack=True),
+            line("Transfer between instances, p95", "Disaggregated serving: time to move a request's KV cache.", "s", (quantile(0.95, "nv_trt_llm_kv_cache_transfer_seconds"), "p95")),
+            line("Size of transfers, p95", "Disaggregated serving: bytes of one request's KV cache.", "bytes", (quantile(0.95, "nv_trt_llm_kv_cache_transfer_bytes"), "p95")),
+        ],
+        needs_full("Ranks of attention data parallelism"): [
+            line(
+                "Imbalance of ranks",
+                "Tokens of the fullest rank as a multiple of the mean over all ranks. At 1, the ranks have equal work; at 1.5, they wait a third of their time.",
+                "none",
+                *((quantile(share, "nv_trt_llm_rank_imbalance_ratio"), f"p{name}") for share, name in ((0.5, 50), (0.95, 95))),
+            ),
+            line("Tokens per second by rank", "Prompt tokens computed in context phases and generated tokens. All ranks wait for the fullest.", "none", (by_rank, "rank {{rank}}"), many=True),
+            line("Scheduled requests by rank", "Requests of the last iteration.", "none", (each("nv_trt_llm_rank_scheduled_requests", more=", rank"), "rank {{rank}}"), many=True),
+        ],
+        needs_full("Speculative decoding"): [
+            line("Accepted draft tokens", "Share of the draft tokens that the model accepts. Below 50 %, drafting may not pay off.", "percentunit", (f"{accepted} / {drafted}", "accepted"), high=1),
+            line("Tokens per step", "Mean number of tokens per decoding step. Above 2 is good.", "none", (each("nv_trt_llm_spec_decode_acceptance_length", operation="max"), "tokens")),
+            line("Time spent drafting", "Share of an iteration's time that the draft model takes.", "percentunit", (each("nv_trt_llm_spec_decode_draft_overhead_ratio", operation="max"), "drafting")),
         ],
         "+Statistics": [
             rows(

@@ -56,9 +56,9 @@ def build():
     severity = engine("nv_trt_llm_limited_by_severity")
     cause = by(f"{PER_ENGINE}, cause", engine("nv_trt_llm_limited_by"), "max") + " == 1"
     used = each("nv_trt_llm_kv_cache_block_metrics", 'kv_cache_block_type="fraction"', "max")
-    ttft, tpot, e2e, queue = (
+    ttft, tpot, e2e = (
         quantile(0.95, f"nv_trt_llm_{name}_seconds")
-        for name in ("time_to_first_token", "time_per_output_token", "e2e_request_latency", "new_request_queue_time")
+        for name in ("time_to_first_token", "time_per_output_token", "e2e_request_latency")
     )
     missed = " / ".join(per_second("nv_trt_llm_objective_requests_total", labels, ", objective") for labels in ('outcome="missed"', 'outcome!="unknown"'))
     failed = per_second("nv_trt_llm_requests_finished_total", 'reason="timeout"') + " or " + per_second("nv_trt_llm_request_errors_total", 'code=~"5.."')
@@ -125,8 +125,8 @@ def build():
             series("Time per output token, p95", "Time between tokens of one request. The dashed line is the strictest objective.", "s", tpot, objective("tpot")),
             series("End-to-end latency, p95", "From arrival to the last token. The dashed line is the strictest objective.", "s", e2e, objective("e2e")),
             series("Requests that miss an objective", "Share of the requests.", "percentunit", missed, legend=ENGINE_LEGEND + " {{objective}}", limits=steps((0.05, RED))),
-            series("Queue time, p95", "Time that new requests waited before their first iteration.", "s", queue),
             series("Requests that fail", "Timeouts, errors and statuses of 5xx per second.", "reqps", failed, limits=steps((0.1, RED))),
+            lines("Free capacity", "Share of each engine's capacity that is free, where the data can tell. The ten lowest.", "percentunit", [(top(each("nv_trt_llm_headroom_ratio", operation="min"), "bottomk"), ENGINE_LEGEND)], many=True, high=1),
         ],
         "Load": [
             series("Requests without a seat", "Requests that wait to become active. An estimate for the PyTorch engine, whose own queue has only the arrivals of one iteration.", "none", each("nv_trt_llm_waiting_requests_estimate")),

@@ -2,7 +2,7 @@
 graphs of the ten highest only."""
 
 from limits import limit
-from panels import BLUE, GREEN, ORANGE, RED, TEXT, Column, by_label, lines, numbers, page, rows, steps
+from panels import BLUE, GREEN, ORANGE, RED, TEXT, Column, by_label, lines, needs_full, numbers, page, rows, steps
 from queries import GPU, alerts, by, gpu, label, numbered, rate, top, variables
 
 PER_GPU = "node, instance, gpu_uuid"
@@ -83,7 +83,7 @@ def build():
                     Column("Memory", memory, "percentunit"),
                     Column("Power", each("nv_gpu_power_usage"), "watt"),
                     Column("Temperature", each("nv_gpu_temperature_celsius", 'sensor="gpu"'), "celsius"),
-                    Column("NVLinks", each("nv_gpu_nvlink_up", operation="sum")),
+                    Column("NVLinks", f"{each('nv_gpu_nvlinks_up')} or {each('nv_gpu_nvlink_up', operation='sum')}"),
                     Column("Pod", indexed(by(PER_GPU + ", pod", gpu("nv_gpu_pod_info"), "max")), label="pod"),
                 ],
                 10,
@@ -91,25 +91,25 @@ def build():
             ),
         ],
         "Load": [
-            line("Utilization", "Share of time in which a kernel ran. It does not say how much of the GPU the kernel used.", "percentunit", (each("nv_gpu_utilization"), ""), high=1),
-            line("Activity of tensor cores", "Share of time in which any tensor pipe was active. High with long prompts and large batches.", "percentunit", (each("nv_gpu_tensor_active_ratio"), ""), high=1),
-            line("Memory bandwidth in use", "Share of the bandwidth of GPU memory. High while generating: decoding is limited by it.", "percentunit", (each("nv_gpu_dram_active_ratio"), ""), high=1),
-            line("Memory in use", "Share of the GPU's memory. An engine takes most of it on purpose; a level that grows for hours is a fault.", "percentunit", (memory, ""), high=1),
-            line("Activity of SMs", "Share of time in which an SM had work, averaged over all SMs.", "percentunit", (each("nv_gpu_sm_active_ratio"), ""), high=1),
-            line("Processes", "Processes with a compute context on the GPU. More than expected: another program uses the GPU.", "none", (each("nv_gpu_processes"), "")),
+            line("Utilization", "Share of time in which a kernel ran. It does not say how much of the GPU the kernel used.", "percentunit", (each("nv_gpu_utilization"), ""), width=6, high=1),
+            line("Activity of tensor cores", "Share of time in which any tensor pipe was active. High with long prompts and large batches.", "percentunit", (each("nv_gpu_tensor_active_ratio"), ""), width=6, high=1),
+            line("Memory bandwidth in use", "Share of the bandwidth of GPU memory. High while generating: decoding is limited by it.", "percentunit", (each("nv_gpu_dram_active_ratio"), ""), width=6, high=1),
+            line("Memory in use", "Share of the GPU's memory. An engine takes most of it on purpose; a level that grows for hours is a fault.", "percentunit", (memory, ""), width=6, high=1),
         ],
         "Power and heat": [
             line("Power", "Mean power from the energy counter, which misses no peak.", "watt", (indexed(by(PER_GPU, rate(gpu("nv_energy_consumption")), "max")), "")),
             line("Temperature", "The GPU slows down at its own limit, often near 87 to 92 degrees.", "celsius", (each("nv_gpu_temperature_celsius", 'sensor="gpu"'), ""), limits=steps((87, ORANGE))),
             line("Memory temperature", "Temperature of GPU memory. Its limit is often 95 degrees.", "celsius", (each("nv_gpu_temperature_celsius", 'sensor="memory"'), ""), limits=steps((95, ORANGE))),
             line("Time with reduced clocks", "Share of the samples in which heat or the power brake lowered the clocks.", "percentunit", (slowed, ""), high=1, limits=steps((limit("TrtllmGpuThrottled"), ORANGE))),
-            line("SM clock", "Clock frequency of the SMs. An idle GPU lowers it.", "hertz", (each("nv_gpu_clock_hertz", 'type="sm"'), ""), lowest=True),
             line("Power limit in force", "Share of the samples at the power limit. Usual under full load.", "percentunit", (indexed(by(PER_GPU, f"avg_over_time({gpu('nv_gpu_clocks_event_active', label('reason', 'sw_power_cap'))}[$__rate_interval])", "max")), ""), high=1),
+            line("ECC errors", "Errors of GPU memory since the driver was loaded. Corrected ones are harmless in small numbers.", "none", (each("nv_gpu_ecc_errors_total", 'persistence="volatile"', "sum", ", error"), "{{error}}")),
         ],
-        "Links and errors": [
+        needs_full("Activity, clocks and links"): [
+            line("Activity of SMs", "Share of time in which an SM had work, averaged over all SMs.", "percentunit", (each("nv_gpu_sm_active_ratio"), ""), high=1),
+            line("Processes", "Processes with a compute context on the GPU. More than expected: another program uses the GPU.", "none", (each("nv_gpu_processes"), "")),
+            line("SM clock", "Clock frequency of the SMs. An idle GPU lowers it.", "hertz", (each("nv_gpu_clock_hertz", 'type="sm"'), ""), lowest=True),
             line("PCIe", "Bytes per second over PCIe, as the GPU sees them.", "Bps", *((each(f"nv_gpu_pcie_{way}_bytes_per_second"), word) for way, word in (("receive", "received"), ("transmit", "sent")))),
             line("NVLink", "Payload bytes per second over all NVLinks. Tensor parallelism uses them.", "Bps", *((each(f"nv_gpu_nvlink_{way}_bytes_per_second"), word) for way, word in (("receive", "received"), ("transmit", "sent")))),
-            line("ECC errors", "Errors of GPU memory since the driver was loaded. Corrected ones are harmless in small numbers.", "none", (each("nv_gpu_ecc_errors_total", 'persistence="volatile"', "sum", ", error"), "{{error}}")),
             line("NVLink errors per second", "Errors of all links by kind. A steady rate points to a bad link.", "none", (indexed(by(PER_GPU + ", kind", rate(gpu("nv_gpu_nvlink_errors_total")))), "{{kind}}")),
             line("PCIe replays per second", "Packets that were sent again. A steady rate points to a bad slot or riser.", "none", (indexed(by(PER_GPU, rate(gpu("nv_gpu_pcie_replays_total")))), "")),
             line("Row remappings", "Memory rows that were set aside.", "none", (each("nv_gpu_remapped_rows", operation="sum"), "")),

@@ -195,6 +195,11 @@ class Variable(dashboard.QueryVariable):
             self.all_value(".*")
 
 
+def needs_full(name: str) -> str:
+    """The name of a collapsed row whose panels read families that are not on the default page."""
+    return f"+{name} (needs --metrics.profile full)"
+
+
 def page(uid: str, title: str, text: str, variables: list[Variable], markers: list[Marker], content: dict[str, list[Panel]]) -> model.Dashboard:
     """A dashboard. `content` has the panels of each row. A row whose name begins with "+" is collapsed at first."""
     links = dashboard.DashboardLink("TensorRT-LLM").type(model.DashboardLinkType.DASHBOARDS).tags(["tensorrt-llm"])

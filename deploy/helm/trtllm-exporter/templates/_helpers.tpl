@@ -72,6 +72,11 @@ app.kubernetes.io/component: {{ .component | quote }}
 - --web.config.file=/etc/trtllm-exporter/web/web.yml
 - --web.health-address=:8003
 {{- end }}
+{{- with .root.Values.metricsProfile }}
+{{- if ne . "default" }}
+- {{ printf "--metrics.profile=%s" . | quote }}
+{{- end }}
+{{- end }}
 {{- with .root.Values.metricsCompat }}
 - {{ printf "--metrics.compat=%s" (join "," .) | quote }}
 {{- end }}
