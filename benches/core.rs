@@ -14,7 +14,7 @@ use trtllm_engines::State;
 use trtllm_intake::{Intake, Moment};
 use trtllm_page::exposition::negotiate::Format;
 use trtllm_page::exposition::render;
-use trtllm_page::metrics::catalog::Group;
+use trtllm_page::metrics::catalog::{Group, Profile};
 use trtllm_page::metrics::compat::CompatSets;
 use trtllm_page::metrics::own::HttpMetrics;
 use trtllm_page::metrics::page::{Page, Value};
@@ -405,14 +405,14 @@ fn accumulate_full(batch: &Batch) {
 /// The whole page of one engine.
 fn page(engine: &ObservedEngine) -> Page {
     let state = state(engine, 1);
-    PageBuilder::new(CompatSets::default()).page(&state, &HttpMetrics::new(), Selection::All)
+    PageBuilder::new(CompatSets::default(), Profile::Full).page(&state, &HttpMetrics::new(), Selection::All)
 }
 
 /// How long the lock of an engine is held: by a page, and by a part of an answer.
 fn holds(engine: &ObservedEngine) {
     println!("\nthe lock of an engine");
     let (state, http) = (state(engine, 1), HttpMetrics::new());
-    let builder = PageBuilder::new(CompatSets::default());
+    let builder = PageBuilder::new(CompatSets::default(), Profile::Full);
     let samples = || builder.page(&state, &http, Selection::of(&[Group::Triton, Group::Engine]));
     time("a page copies its samples", samples().samples().len(), || drop(black_box(samples())));
     // 256 KiB of statistics as they are in memory.
@@ -452,7 +452,7 @@ fn own_metrics(engine: &ObservedEngine) {
     println!("\nthe exporter's own metrics");
     for engines in [1, 8] {
         let (state, http) = (state(engine, engines), HttpMetrics::new());
-        let builder = PageBuilder::new(CompatSets::default());
+        let builder = PageBuilder::new(CompatSets::default(), Profile::Full);
         let own = || builder.page(&state, &http, Selection::of(&[Group::Exporter]));
         let series = own().samples().iter().map(series).sum();
         time(&format!("own metrics with {engines} sources"), series, || drop(black_box(own())));

@@ -21,6 +21,7 @@ use trtllm_http::listen::Address;
 use trtllm_http::router::{AllowedHost, TelemetryPath};
 use trtllm_http::server::MAX_REQUESTS;
 use trtllm_page::build;
+use trtllm_page::metrics::catalog::Profile;
 use trtllm_page::metrics::compat::CompatSets;
 use trtllm_recording::recorder::RecorderConfig;
 use trtllm_records::{BenchReport, Objectives};
@@ -150,6 +151,16 @@ pub struct Cli {
     )]
     pub gpu_pod_resources: std::ffi::OsString,
 
+    /// Families on the metrics page: default (what the alerts, dashboards and autoscalers that come with the exporter
+    /// read) or full, which adds details for tuning, such as times of iterations, ranks and links
+    #[arg(
+        long = "metrics.profile",
+        value_name = "PROFILE",
+        default_value = "default",
+        value_parser = one_of(&PROFILES)
+    )]
+    pub profile: Profile,
+
     /// Additional metric names of other exporters: trtllm (trtllm-serve), vllm (vllm:*), triton-core (nv_inference_*), dcgm (DCGM_FI_*), spec
     #[arg(long = "metrics.compat", value_name = "LIST", value_delimiter = ',')]
     pub compat: Vec<CompatSet>,
@@ -187,6 +198,10 @@ pub struct Cli {
     #[arg(long = "log.format", value_name = "FORMAT", default_value = "logfmt", value_parser = one_of(&LogFormat::ALL))]
     pub log_format: LogFormat,
 }
+
+/// The values of `--metrics.profile`.
+const PROFILES: [(&str, Profile); 2] =
+    [(Profile::Default.name(), Profile::Default), (Profile::Full.name(), Profile::Full)];
 
 /// A command to run instead of the exporter.
 #[derive(Debug, Subcommand)]

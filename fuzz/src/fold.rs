@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use trtllm_engines::State;
 use trtllm_intake::{Intake, Moment};
-use trtllm_page::metrics::catalog::{Group, Id, MetricKind};
+use trtllm_page::metrics::catalog::{Group, Id, MetricKind, Profile};
 use trtllm_page::metrics::compat::CompatSets;
 use trtllm_page::metrics::own::HttpMetrics;
 use trtllm_page::metrics::page::{Page, Sample, Value};
@@ -44,7 +44,7 @@ impl Fold {
         let all = CompatSets { trtllm: true, vllm: true, triton_core: true, dcgm: true, spec: true };
         Self {
             intake: Intake::new(Arc::clone(&state.slots()[0]), Duration::from_secs(15)),
-            builder: PageBuilder::new(all),
+            builder: PageBuilder::new(all, Profile::Full),
             state,
             batch: Batch::default(),
             // Begin in the future: readers of the state use the real clock, and must not find outdated values.

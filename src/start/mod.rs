@@ -302,6 +302,7 @@ fn pages(
     let options = RouterOptions {
         telemetry_path: cli.telemetry_path.clone(),
         compat: cli.compat_sets(),
+        profile: cli.profile,
         max_requests: cli.max_requests,
         allowed_hosts: cli.allowed_hosts.clone(),
     };

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::cli::CatalogFormat;
 use trtllm_page::metrics::catalog::feeds::{families_of, origin_of, statistics_of};
 use trtllm_page::metrics::catalog::not_read::FAMILIES_NOT_SERVED;
-use trtllm_page::metrics::catalog::{CATALOG, Group, Metric, MetricKind};
+use trtllm_page::metrics::catalog::{CATALOG, Group, Metric, MetricKind, Profile};
 use trtllm_records::fields;
 use trtllm_records::statistics::NOT_READ;
 use trtllm_sim::scenario::{self, Scenario};
@@ -106,6 +106,7 @@ fn join(texts: impl Iterator<Item = String>) -> String {
 /// All metrics as an array of objects.
 fn metrics_json() -> Value {
     let object = |metric: &Metric| {
+        let profiles = Profile::ALL.into_iter().filter(|profile| metric.is_in(*profile));
         json!({
             "name": metric.name,
             "type": metric.kind.name(),
@@ -117,6 +118,7 @@ fn metrics_json() -> Value {
             "origin": origin_of(metric),
             "stability": metric.stability.name(),
             "legacy_name": metric.kind == MetricKind::LegacyCounter,
+            "profiles": profiles.map(Profile::name).collect::<Vec<_>>(),
         })
     };
     CATALOG.iter().map(object).collect()

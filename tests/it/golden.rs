@@ -19,6 +19,12 @@ fn the_pages_of_a_session_equal_the_golden_files() {
 }
 
 #[test]
+fn the_default_page_of_a_session_equals_the_golden_file() {
+    let daemon = session(&["--model", "llama \"3\"", "--metrics.profile", "default"]);
+    same_as_golden("tests/golden/default.txt", &daemon.text("/metrics?collect[]=triton&collect[]=engine"));
+}
+
+#[test]
 fn the_group_triton_has_exactly_tritons_families() {
     let daemon = session(&["--model", "llama \"3\""]);
     let page = support::page::Page::parse(&daemon.text("/metrics?collect[]=triton"));

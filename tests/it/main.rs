@@ -53,6 +53,7 @@ mod orchestrator;
 mod otlp;
 mod parsers;
 mod perf_metrics_dir;
+mod profiles;
 mod prometheus;
 mod readers;
 mod recorder;

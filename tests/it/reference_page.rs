@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use trtllm_analysis::ObservedEngine;
 use trtllm_analysis::iteration_sums::IterationSums;
 use trtllm_page::metrics::catalog::feeds::statistics_of;
-use trtllm_page::metrics::catalog::{CATALOG, Group, Metric};
+use trtllm_page::metrics::catalog::{CATALOG, Group, Metric, Profile};
 use trtllm_page::metrics::compat::CompatSets;
 use trtllm_page::metrics::page;
 use trtllm_page::metrics::page_builder::Selection;
@@ -154,7 +154,7 @@ fn engine() -> (ObservedEngine, Instant) {
 }
 
 /// The names and labels of the series on the page, in the groups `Triton` and `Engine`.
-fn series(engine: &ObservedEngine, now: Instant) -> BTreeSet<String> {
+fn series(profile: Profile, engine: &ObservedEngine, now: Instant) -> BTreeSet<String> {
     let state = fold_page::state(Objectives::default(), fold_page::polled(engine, now));
     state.judge(0.0, 0.0);
     // Adds intervals whose iterations can be compared with earlier iterations.
@@ -167,7 +167,7 @@ fn series(engine: &ObservedEngine, now: Instant) -> BTreeSet<String> {
         state.judge(5.0 * seconds, 0.0);
     }
     let selection = Selection::of(&[Group::Triton, Group::Engine]);
-    let page = fold_page::page(&state, CompatSets::default(), selection);
+    let page = fold_page::page_in(profile, &state, CompatSets::default(), selection);
     assert!(page.samples().iter().any(|sample| matches!(sample.value, page::Value::Histogram(_))));
     fold_page::parsed(&page).series.into_iter().map(|(series, _)| series).collect()
 }
@@ -205,11 +205,16 @@ fn numbers_of_series() -> String {
     absorb(&mut executor, &record, now);
     let later = now + Duration::from_secs(60);
     executor.settle(false, later);
-    let [executor, serve, most] = [&executor, &serve, &most].map(|engine| series(engine, now).len());
+    let engines = [&executor, &serve, &most];
+    let numbers = |profile| engines.map(|engine| series(profile, engine, now).len());
+    let [default @ .., most_of_default] = numbers(Profile::Default);
+    // Objectives add 16 series. The engine's capacity is two more, which these few records do not tell.
+    assert!(default.iter().all(|series| series + 16 + 2 <= 160) && most_of_default <= 160, "{default:?}");
+    let [[executor, serve, most], [executor_full, serve_full, most_full]] = Profile::ALL.map(numbers);
     format!(
         "One engine has {executor} series if it is a C++ Executor with request statistics, {serve} if it is trtllm-serve \
-        (PyTorch) with `/perf_metrics` and `/prometheus/metrics`, and {most} if it sends every field (groups `triton` and \
-        `engine`)."
+        (PyTorch) with `/perf_metrics` and `/prometheus/metrics`, and {most} if it sends every field; with \
+        `--metrics.profile full`, {executor_full}, {serve_full} and {most_full} (groups `triton` and `engine`)."
     )
 }
 
@@ -219,7 +224,7 @@ fn many_requests_create_no_series() {
     for message in all_fields() {
         absorb(&mut engine, &message, now);
     }
-    let before = series(&engine, now);
+    let before = series(Profile::Full, &engine, now);
     let rows = |id: u64, stage: &str| json!([{"id": id, "stage": stage, "numGeneratedTokens": 3, "scheduled": true}]);
     let mut record: IterationStats = serde_json::from_value(all_fields()[1].clone()).unwrap();
     let mut entry: PerfMetricsEntry = serde_json::from_value(all_fields()[2].clone()).unwrap();
@@ -238,7 +243,7 @@ fn many_requests_create_no_series() {
         engine.absorb_perf_metrics(&entry, now).unwrap();
     }
     assert_eq!(engine.fold.requests.totals.times.e2e_latency.count(), requests + 2);
-    let differ: Vec<String> = series(&engine, now).symmetric_difference(&before).cloned().collect();
+    let differ: Vec<String> = series(Profile::Full, &engine, now).symmetric_difference(&before).cloned().collect();
     // Only the interval of the statistics is new: it is known from the third record on.
     assert_eq!(differ, ["nv_trt_llm_statistics_interval_iterations{model=\"m\",version=\"1\"}"]);
 }

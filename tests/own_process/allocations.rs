@@ -8,7 +8,7 @@ use trtllm_analysis::ObservedEngine;
 use trtllm_engines::State;
 use trtllm_page::exposition::negotiate::Format;
 use trtllm_page::exposition::render;
-use trtllm_page::metrics::catalog::Group;
+use trtllm_page::metrics::catalog::{Group, Profile};
 use trtllm_page::metrics::compat::CompatSets;
 use trtllm_page::metrics::own::HttpMetrics;
 use trtllm_page::metrics::page::Page;
@@ -37,7 +37,7 @@ fn warm(engines: usize) -> (State, PageBuilder, HttpMetrics) {
         let mut slot = slots[index].lock();
         (slot.state, slot.observed) = (engine.fold.health.state(now), engine.clone());
     }
-    let (builder, http) = (PageBuilder::new(CompatSets::default()), HttpMetrics::new());
+    let (builder, http) = (PageBuilder::new(CompatSets::default(), Profile::Full), HttpMetrics::new());
     let _ = builder.page(&state, &http, Selection::All);
     (state, builder, http)
 }

@@ -25,6 +25,7 @@ use tower_http::validate_request::ValidateRequestHeaderLayer;
 use crate::views::api;
 use crate::views::page::HtmlPage;
 use trtllm_engines::State;
+use trtllm_page::metrics::catalog::Profile;
 use trtllm_page::metrics::compat::CompatSets;
 use trtllm_page::metrics::http_refusal::HttpRefusal;
 use trtllm_page::metrics::own::HttpMetrics;
@@ -47,6 +48,7 @@ const MAX_BODY: usize = 64 << 10;
 pub struct RouterOptions {
     pub telemetry_path: TelemetryPath,
     pub compat: CompatSets,
+    pub profile: Profile,
     /// Limit of the requests that are handled at once; 0 means no limit. Requests for health do not count.
     pub max_requests: usize,
     /// The host names that clients may use. Empty: all names.
@@ -102,8 +104,8 @@ pub fn all(
     metrics: &Arc<HttpMetrics>,
     heartbeats: &Arc<Heartbeats>,
 ) -> Router {
-    let RouterOptions { telemetry_path, compat, max_requests, allowed_hosts } = options;
-    let all_pages = Arc::new(Pages::new(Arc::clone(state), compat, Arc::clone(metrics)));
+    let RouterOptions { telemetry_path, compat, profile, max_requests, allowed_hosts } = options;
+    let all_pages = Arc::new(Pages::new(Arc::clone(state), compat, profile, Arc::clone(metrics)));
     let pages = Router::new()
         // The path may have segments that begin with `:`, which axum 0.7 took for parameters.
         .without_v07_checks()

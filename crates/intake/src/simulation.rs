@@ -13,6 +13,7 @@ use crate::Intake;
 use crate::poll::{Driver, Schedule};
 use trtllm_engines::State;
 use trtllm_fold::{EngineState, EngineTotals};
+use trtllm_page::metrics::catalog::Profile;
 use trtllm_page::metrics::compat::CompatSets;
 use trtllm_page::metrics::own::HttpMetrics;
 use trtllm_page::metrics::page_builder::{PageBuilder, Selection};
@@ -132,7 +133,7 @@ async fn run(seed: u64, polls: u64, most: u64) {
     let driver = Driver::new(Intake::new(Arc::clone(&state.slots()[0]), STALE_AFTER), SCHEDULE, events, heartbeat);
     let (trigger, shutdown) = shutdown::channel();
     let driving = tokio::spawn(driver.run(std::future::ready(Ok(Source::Test(poll))), shutdown));
-    let builder = PageBuilder::new(CompatSets::default());
+    let builder = PageBuilder::new(CompatSets::default(), Profile::Full);
     let mut reader = Reader { state: Arc::clone(&state), builder, before: None, reads: 0 };
     let mut random = Random::new(seed ^ 0x5eed);
     while world(|world| world.polls) < polls {

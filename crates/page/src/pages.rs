@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 
 use crate::exposition;
 use crate::exposition::negotiate::{Encoding, Format};
+use crate::metrics::catalog::Profile;
 use crate::metrics::compat::CompatSets;
 use crate::metrics::own::HttpMetrics;
 use crate::metrics::page_builder::{PageBuilder, Selection};
@@ -26,8 +27,8 @@ pub struct Pages {
 
 impl Pages {
     #[must_use]
-    pub fn new(state: Arc<State>, compat: CompatSets, metrics: Arc<HttpMetrics>) -> Self {
-        Self { builder: PageBuilder::new(compat), state, metrics, length: Mutex::default() }
+    pub fn new(state: Arc<State>, compat: CompatSets, profile: Profile, metrics: Arc<HttpMetrics>) -> Self {
+        Self { builder: PageBuilder::new(compat, profile), state, metrics, length: Mutex::default() }
     }
 
     /// Returns the page for a scraper, and counts and times the scrape.
@@ -119,7 +120,7 @@ mod tests {
     fn histograms_agree_with_their_counts_while_64_engines_are_polled() {
         let names = (0..64).map(|number| EngineName::new(&format!("model-{number}"), "1", "test"));
         let state = Arc::new(State::new(names.collect()));
-        let pages = Pages::new(Arc::clone(&state), CompatSets::default(), Arc::new(HttpMetrics::new()));
+        let pages = Pages::new(Arc::clone(&state), CompatSets::default(), Profile::Full, Arc::new(HttpMetrics::new()));
         let engines = Selection::of(&[Group::Engine]);
         let scrape = || pages.scrape(engines, Format::Text, Encoding::Identity);
         let ended = AtomicBool::new(false);

@@ -79,7 +79,8 @@ impl Launch {
         self
     }
 
-    /// Starts the daemon on a free port, without GPUs unless the arguments name them.
+    /// Starts the daemon on a free port, with the full page unless the arguments name its profile, and without GPUs
+    /// unless they name them.
     pub(crate) fn start(self, arguments: &[&str]) -> Daemon {
         self.try_start(arguments).unwrap_or_else(|(status, log)| panic!("the daemon ended with {status}: {log}"))
     }
@@ -90,6 +91,9 @@ impl Launch {
         let Self { mut command, folder } = self;
         if !arguments.iter().any(|argument| argument.starts_with("--gpu")) {
             command.args(["--gpu", "off"]);
+        }
+        if !arguments.contains(&"--metrics.profile") {
+            command.args(["--metrics.profile", "full"]);
         }
         command.args(["--web.listen-address", "127.0.0.1:0", "--web.port-file"]).arg(&port).args(arguments);
         let process = Process::spawn(&mut command);
@@ -162,7 +166,7 @@ pub(crate) struct Daemon {
 }
 
 impl Daemon {
-    /// Starts the daemon on a free port, without GPUs unless the arguments name them.
+    /// As [`Launch::start`].
     pub(crate) fn start(arguments: &[&str]) -> Self {
         Launch::new().start(arguments)
     }

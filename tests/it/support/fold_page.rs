@@ -5,6 +5,7 @@ use std::time::Instant;
 use trtllm_analysis::ObservedEngine;
 use trtllm_engines::{Engine, State};
 use trtllm_page::exposition::negotiate::Format;
+use trtllm_page::metrics::catalog::Profile;
 use trtllm_page::metrics::compat::CompatSets;
 use trtllm_page::metrics::own::HttpMetrics;
 use trtllm_page::metrics::page;
@@ -26,7 +27,11 @@ pub(crate) fn state(objectives: Objectives, engine: Engine) -> State {
 }
 
 pub(crate) fn page(state: &State, sets: CompatSets, selection: Selection) -> page::Page {
-    PageBuilder::new(sets).page(state, &HttpMetrics::new(), selection)
+    page_in(Profile::Full, state, sets, selection)
+}
+
+pub(crate) fn page_in(profile: Profile, state: &State, sets: CompatSets, selection: Selection) -> page::Page {
+    PageBuilder::new(sets, profile).page(state, &HttpMetrics::new(), selection)
 }
 
 /// The page, rendered as text and parsed again.

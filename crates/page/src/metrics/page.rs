@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::catalog::{Group, Id, Metric};
+use super::catalog::{Group, Id, InDefault, Metric, Profile};
 
 pub use super::labels::Labels;
 pub use super::value::Value;
@@ -17,17 +17,27 @@ pub struct Sample {
 
 /// The samples of a page. Once sorted, they are in catalog order; within a family, first by engine (in configured
 /// order), then by the catalog's label values.
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Page {
     samples: Vec<Sample>,
+    profile: Profile,
     /// Some families have another meaning, and so another HELP, on the page for the gateway's endpoint picker.
     for_gateway: bool,
 }
 
 impl Page {
-    /// An empty page for the gateway's endpoint picker.
-    pub(super) fn for_gateway() -> Self {
-        Self { samples: Vec::new(), for_gateway: true }
+    /// An empty page.
+    pub(super) fn new(profile: Profile, for_gateway: bool) -> Self {
+        Self { samples: Vec::new(), profile, for_gateway }
+    }
+
+    pub(super) fn has(&self, family: Id) -> bool {
+        family.metric().is_in(self.profile)
+    }
+
+    /// Whether of this state set only the series that is 1 is on the page.
+    pub(super) fn has_only_the_current_state(&self, family: Id) -> bool {
+        self.profile == Profile::Default && family.metric().in_default == InDefault::CurrentState
     }
 
     pub(super) fn reserve(&mut self, samples: usize) {
@@ -71,6 +81,13 @@ impl Page {
     #[must_use]
     pub fn samples(&self) -> &[Sample] {
         &self.samples
+    }
+}
+
+/// An empty page of the full profile.
+impl Default for Page {
+    fn default() -> Self {
+        Self::new(Profile::Full, false)
     }
 }
 

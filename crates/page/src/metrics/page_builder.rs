@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 
 use trtllm_engines::{EngineSlot, State};
 
-use super::catalog::Group;
+use super::catalog::{Group, Profile};
 use super::compat::CompatSets;
 use super::dcgm::dcgm_page;
 use super::engine_series::EngineSeries;
@@ -20,6 +20,7 @@ use super::series_labels::LabelCache;
 pub struct PageBuilder {
     series: Mutex<Arc<AllSeries>>,
     compat: CompatSets,
+    profile: Profile,
     host: String,
     gpu_labels: Mutex<LabelCache>,
 }
@@ -65,15 +66,15 @@ impl Selection {
 
 impl PageBuilder {
     #[must_use]
-    pub fn new(compat: CompatSets) -> Self {
+    pub fn new(compat: CompatSets, profile: Profile) -> Self {
         let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-        Self { series: Mutex::default(), compat, host: host.trim().to_owned(), gpu_labels: Mutex::default() }
+        Self { series: Mutex::default(), compat, profile, host: host.trim().to_owned(), gpu_labels: Mutex::default() }
     }
 
     /// The page of the current `state`.
     #[must_use]
     pub fn page(&self, state: &State, http: &HttpMetrics, selection: Selection) -> Page {
-        let mut page = if selection == Selection::Gateway { Page::for_gateway() } else { Page::default() };
+        let mut page = Page::new(self.profile, selection == Selection::Gateway);
         self.engines(state, selection, &mut page);
         if selection.contains(Group::Gpu) || selection.contains(Group::Compat) {
             self.gpus(state, &mut page);
@@ -122,6 +123,7 @@ impl PageBuilder {
                 refused_publishers: state.refused_publishers.clone(),
                 config_reload: *state.config_reload.lock(),
                 process: process::read(),
+                profile: self.profile,
             },
             page,
         )

@@ -44,10 +44,12 @@ impl<'p, L: Deref<Target = SeriesLabels>> FamilyWriter<'p, L> {
         self.table_if(families, source, |_| true);
     }
 
-    /// Adds those families of a table for which `kept` is true.
+    /// Adds those families of a table that the page has and for which `kept` is true.
     pub(super) fn table_if<S>(&mut self, families: &Families<S, Self>, source: &S, kept: impl Fn(Id) -> bool) {
         for (family, write) in families.iter().filter(|(family, _)| kept(*family)) {
-            write(source, self.of(*family));
+            if self.page.has(*family) {
+                write(source, self.of(*family));
+            }
         }
     }
 
@@ -74,9 +76,11 @@ impl<'p, L: Deref<Target = SeriesLabels>> FamilyWriter<'p, L> {
         self.all(numbers.numbers());
     }
 
-    /// Adds 1 for the label value at the index `current`, and 0 for the others.
+    /// Adds 1 for the label value at the index `current`, and 0 for the others that the page has.
     pub(super) fn one_of(&mut self, current: usize) {
-        self.all((0..self.labels.of(self.family).len()).map(|at| Some(at == current)));
+        let only_current = self.page.has_only_the_current_state(self.family);
+        let values = (0..self.labels.of(self.family).len()).map(|at| at == current);
+        self.all(values.map(|is_current| (is_current || !only_current).then_some(is_current)));
     }
 }
 

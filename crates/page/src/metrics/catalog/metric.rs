@@ -51,6 +51,26 @@ impl Group {
 }
 
 named_variants! {
+    /// Which families are on the page: `--metrics.profile`.
+    pub enum Profile {
+        /// What the rules, dashboards and autoscalers of deploy/ read, and the exporter's own health.
+        Default = "default",
+        Full = "full",
+    }
+}
+
+/// What the page of [`Profile::Default`] has of a family. The full page has all of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum InDefault {
+    Nothing,
+    Everything,
+    /// Of a state set, only the series that is 1.
+    CurrentState,
+    /// A sum that replaces a family of the full page. The full page does not have it.
+    Instead,
+}
+
+named_variants! {
     /// How much a dashboard can rely on a family.
     pub enum Stability {
         /// Another project defined the name and the meaning; the family follows that project.
@@ -93,9 +113,18 @@ pub struct Metric {
     pub when: &'static [When],
     /// The set of `--metrics.compat`, empty for the exporter's own families.
     pub set: &'static str,
+    pub in_default: InDefault,
 }
 
 impl Metric {
+    #[must_use]
+    pub const fn is_in(&self, profile: Profile) -> bool {
+        match profile {
+            Profile::Default => !matches!(self.in_default, InDefault::Nothing),
+            Profile::Full => !matches!(self.in_default, InDefault::Instead),
+        }
+    }
+
     /// Whether formats with native histograms show native buckets beside the classic ones. Our own histograms have
     /// them. Those that follow another exporter have the same buckets as that exporter's.
     #[must_use]
@@ -116,6 +145,15 @@ impl Metric {
 
     pub(super) const fn by(mut self, label: &'static str, values: &'static [&'static str]) -> Self {
         self.variant = Some(Variant { label, values });
+        self
+    }
+
+    pub(super) const fn in_default(self) -> Self {
+        self.shown_in_default(InDefault::Everything)
+    }
+
+    pub(super) const fn shown_in_default(mut self, what: InDefault) -> Self {
+        self.in_default = what;
         self
     }
 
@@ -166,16 +204,27 @@ pub(super) struct Area {
     labels: &'static [&'static str],
     when: &'static [When],
     set: &'static str,
+    in_default: InDefault,
 }
 
 impl Area {
     pub(super) const fn new(group: Group, stability: Stability, labels: &'static [&'static str]) -> Self {
-        Self { group, stability, labels, when: &[], set: "" }
+        // Of engines and GPUs, each family of the default page is marked. Of the others, each is on it.
+        let in_default = match group {
+            Group::Engine | Group::Gpu => InDefault::Nothing,
+            Group::Triton | Group::Compat | Group::Exporter => InDefault::Everything,
+        };
+        Self { group, stability, labels, when: &[], set: "", in_default }
     }
 
     /// The statistics that feed the families of the area.
     pub(super) const fn when(self, when: &'static [When]) -> Self {
         Self { when, ..self }
+    }
+
+    /// An area whose families are all on the default page.
+    pub(super) const fn in_default(self) -> Self {
+        Self { in_default: InDefault::Everything, ..self }
     }
 
     /// An area of families of another project, in this set of `--metrics.compat`.
@@ -200,7 +249,7 @@ impl Area {
     }
 
     const fn family(self, kind: MetricKind, name: &'static str) -> Metric {
-        let Self { group, stability, labels, when, set } = self;
+        let Self { group, stability, labels, when, set, in_default } = self;
         Metric {
             name,
             kind,
@@ -215,6 +264,7 @@ impl Area {
             like: None,
             when,
             set,
+            in_default,
         }
     }
 }

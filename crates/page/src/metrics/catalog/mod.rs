@@ -9,7 +9,7 @@ pub mod not_read;
 pub mod table;
 
 pub use id::Id;
-pub use metric::{Group, Metric, MetricKind, Stability, Variant};
+pub use metric::{Group, InDefault, Metric, MetricKind, Profile, Stability, Variant};
 pub use table::{CATALOG, Table};
 
 #[cfg(test)]

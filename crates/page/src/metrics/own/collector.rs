@@ -9,8 +9,8 @@ use prometheus_client::encoding::DescriptorEncoder;
 use super::HttpMetrics;
 use super::process::ProcessReadings;
 use super::writer::OwnWriter;
-use crate::metrics::catalog::Id;
 use crate::metrics::catalog::table::EXPORTER;
+use crate::metrics::catalog::{Id, Profile};
 use crate::metrics::page::Labels;
 use trtllm_engines::SourceStatus;
 use trtllm_records::gpu::{GpuInventory, NvmlState};
@@ -29,12 +29,13 @@ pub(in crate::metrics) struct OwnMetrics {
     /// Whether the last reload of the configuration succeeded, if there is a file.
     pub(in crate::metrics) config_reload: Option<bool>,
     pub(in crate::metrics) process: ProcessReadings,
+    pub(in crate::metrics) profile: Profile,
 }
 
 impl Collector for OwnMetrics {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let mut writer = OwnWriter { encoder, family: Id::BuildInfo, result: Ok(()) };
-        for (family, write) in EXPORTER {
+        for (family, write) in EXPORTER.iter().filter(|(family, _)| family.metric().is_in(self.profile)) {
             writer.family = *family;
             write(self, &mut writer);
         }

@@ -5,7 +5,7 @@ use prometheus_client::encoding::text::encode_registry;
 use super::*;
 use crate::exposition::negotiate::Format;
 use crate::exposition::parsed::parse;
-use crate::metrics::catalog::{CATALOG, Group};
+use crate::metrics::catalog::{CATALOG, Group, Profile};
 use trtllm_engines::SourceStatus;
 use trtllm_fold::native::NativeBuckets;
 use trtllm_records::gpu::{GpuInventory, NvmlState, ReadError};
@@ -48,6 +48,7 @@ fn metrics() -> OwnMetrics {
         refused_publishers: RefusedPublishers::default(),
         config_reload: Some(true),
         process: process::read(),
+        profile: Profile::Full,
     }
 }
 
@@ -95,6 +96,7 @@ fn our_openmetrics_page_means_the_same_as_prometheus_clients() {
         refused_publishers: metrics.refused_publishers.clone(),
         config_reload: Some(true),
         process: metrics.process.clone(),
+        profile: metrics.profile,
     };
     registry.register_collector(Box::new(copy));
     let (mut theirs, mut ours) = (String::new(), Vec::new());

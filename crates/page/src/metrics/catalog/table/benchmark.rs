@@ -34,7 +34,8 @@ families! {
     Benchmark of EngineReadings<'_> => EngineWriter<'_>;
 
     BenchTokenRate(|engine| engine.bench?.performance.token_throughput_per_sec) =
-        BENCH.gauge("nv_trt_llm_bench_output_tokens_per_second").help("Output tokens per second in the benchmark.");
+        BENCH.gauge("nv_trt_llm_bench_output_tokens_per_second").in_default()
+        .help("Output tokens per second in the benchmark.");
     BenchTotalTokenRate(|engine| engine.bench?.performance.total_token_throughput_per_sec) =
         BENCH.gauge("nv_trt_llm_bench_total_tokens_per_second")
         .help("Input and output tokens per second in the benchmark.");
@@ -55,7 +56,7 @@ families! {
     BenchRequests(|engine| engine.bench?.requests.count) = BENCH.gauge("nv_trt_llm_bench_requests")
         .help("Number of requests in the benchmark.");
     BenchConcurrentRequests(|engine| engine.bench?.requests.concurrent) =
-        BENCH.gauge("nv_trt_llm_bench_concurrent_requests")
+        BENCH.gauge("nv_trt_llm_bench_concurrent_requests").in_default()
         .help("Mean number of requests in the benchmark that were sent and had not ended, those in the queue \
             included.");
     BenchTimeToFirstToken(|engine, series| series.all(statistics(engine.bench?.latency_stats.ttft_ms, 1000.0))) =
@@ -68,10 +69,10 @@ families! {
         BENCH.gauge("nv_trt_llm_bench_e2e_request_latency_seconds").unit("seconds").by("statistic", STATISTICS)
         .help("End-to-end request latency in the benchmark in seconds.");
     BenchInputTokens(|engine, series| series.all(statistics(engine.bench?.input_output_stats.input_tokens, 1.0))) =
-        BENCH.gauge("nv_trt_llm_bench_input_tokens").unit("tokens").by("statistic", STATISTICS)
+        BENCH.gauge("nv_trt_llm_bench_input_tokens").in_default().unit("tokens").by("statistic", STATISTICS)
         .help("Prompt tokens per request in the benchmark.");
     BenchOutputTokens(|engine, series| series.all(statistics(engine.bench?.input_output_stats.output_tokens, 1.0))) =
-        BENCH.gauge("nv_trt_llm_bench_output_tokens").unit("tokens").by("statistic", STATISTICS)
+        BENCH.gauge("nv_trt_llm_bench_output_tokens").in_default().unit("tokens").by("statistic", STATISTICS)
         .help("Generated tokens per request in the benchmark.");
     BenchSequenceTokens(
         |engine, series| series.all(statistics(engine.bench?.input_output_stats.sequence_tokens, 1.0))

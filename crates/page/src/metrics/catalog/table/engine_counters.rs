@@ -27,27 +27,31 @@ fn parts<'e>(engine: &EngineReadings<'e>) -> Option<&'e RequestParts> {
 families! {
     EngineCounters of EngineReadings<'_> => EngineWriter<'_>;
 
-    Iterations(|engine| engine.totals.iterations) = ENGINE.counter("nv_trt_llm_iterations_total").stable()
+    Iterations(|engine| engine.totals.iterations) = ENGINE.counter("nv_trt_llm_iterations_total").in_default().stable()
         .help("Iterations reported by the engine, each counted once.").feeds("iter");
-    IterationsLost(|engine| engine.totals.iterations_lost) = ENGINE.counter("nv_trt_llm_iterations_lost_total").stable()
+    IterationsLost(|engine| engine.totals.iterations_lost) =
+        ENGINE.counter("nv_trt_llm_iterations_lost_total").in_default().stable()
         .help("Iterations whose record was lost, unreadable or rejected, counted by gaps in the engine's numbering.")
         .feeds("iter statsSequence statsDroppedFrames");
     IterationsUnreported(|engine| engine.totals.iterations_unreported) =
         ENGINE.counter("nv_trt_llm_iterations_unreported_total")
         .help("Iterations without a record that are not known to be lost: sampled statistics, or loop passes without a \
             batch.").feeds("iter");
-    EngineRestarts(|engine| engine.totals.engine_restarts) = ENGINE.counter("nv_trt_llm_engine_restarts_total").stable()
+    EngineRestarts(|engine| engine.totals.engine_restarts) =
+        ENGINE.counter("nv_trt_llm_engine_restarts_total").in_default().stable()
         .help("Engine restarts seen by this exporter.").feeds("iter");
     RequestsStarted(|engine| engine.told(engine.totals.requests_started)) =
-        ENGINE.counter("nv_trt_llm_requests_started_total").stable()
+        ENGINE.counter("nv_trt_llm_requests_started_total").in_default().stable()
         .help("Requests that became active.").feeds("numNewActiveRequests");
     RequestsCompleted(|engine| engine.told(engine.totals.requests_completed)) =
-        ENGINE.counter("nv_trt_llm_requests_completed_total").stable()
+        ENGINE.counter("nv_trt_llm_requests_completed_total").in_default().stable()
         .help("Requests completed by the engine, each counted once.").feeds("numCompletedRequests");
-    ContextTokens(|engine| engine.batch()?.context_tokens) = ENGINE.counter("nv_trt_llm_context_tokens_total").stable()
+    ContextTokens(|engine| engine.batch()?.context_tokens) =
+        ENGINE.counter("nv_trt_llm_context_tokens_total").in_default().stable()
         .help("Tokens computed in context phases (prefill), excluding tokens found in the KV cache.")
         .feeds("numCtxTokens");
-    GenerationTokens(|engine| engine.batch()?.decoded_tokens()) = ENGINE.counter("nv_trt_llm_generation_tokens_total")
+    GenerationTokens(|engine| engine.batch()?.decoded_tokens()) =
+        ENGINE.counter("nv_trt_llm_generation_tokens_total").in_default()
         .stable().help("Tokens decoded in generation phases, excluding each request's first token.")
         .feeds("numGenRequests InflightBatchingStats.avgNumDecodedTokensPerIter");
     RankContextTokens(|engine, series| rank_tokens(engine, series, |rank| rank.context_tokens)) =
@@ -67,10 +71,10 @@ families! {
         .help("Allocated KV cache blocks that held no cached content before; the other allocations displaced cached \
             content.").feeds("allocNewBlocks");
     KvBlocksReused(|engine| engine.told(engine.totals.kv_cache_blocks_reused)) =
-        ENGINE.counter("nv_trt_llm_kv_cache_blocks_reused_total").stable()
+        ENGINE.counter("nv_trt_llm_kv_cache_blocks_reused_total").in_default().stable()
         .help("KV cache blocks found in the cache (hits).").feeds("reusedBlocks");
     KvBlocksMissed(|engine| engine.told(engine.totals.kv_cache_blocks_missed)) =
-        ENGINE.counter("nv_trt_llm_kv_cache_blocks_missed_total").stable()
+        ENGINE.counter("nv_trt_llm_kv_cache_blocks_missed_total").in_default().stable()
         .help("KV cache blocks not found in the cache (misses).").feeds("missedBlocks");
     CrossKvBlocks(|engine, series| {
         let cross = engine.totals.cross_kv_cache_blocks.as_ref()?;
@@ -138,11 +142,11 @@ families! {
         .help("Draft tokens of finished requests, by outcome; proposed includes accepted.")
         .feeds("totalAcceptedDraftTokens totalDraftTokens");
     RequestsFinished(|engine, series| series.all(engine.requests.finished?.map(Some))) =
-        ENGINE.counter("nv_trt_llm_requests_finished_total").stable()
+        ENGINE.counter("nv_trt_llm_requests_finished_total").in_default().stable()
         .by("reason", &FinishReason::NAMES).help("Finished requests, by finish reason.")
         .feeds("finishReason").when(&[When::ServerPage]);
     RequestErrors(|engine, series| series.by_label("code", &engine.requests.server.errors)) =
-        ENGINE.counter("nv_trt_llm_request_errors_total").labels(&["code", "model", "version"])
+        ENGINE.counter("nv_trt_llm_request_errors_total").in_default().labels(&["code", "model", "version"])
         .help("Requests that trtllm-serve refused, by HTTP status.").when(&[When::ServerPage]);
     ObjectiveRequests(|engine, series| {
         let ObjectiveTotals { ttft, tpot, e2e, all, .. } = *engine.objectives()?;
@@ -152,11 +156,12 @@ families! {
                 series.with([("objective", objective), ("outcome", outcome)], requests);
             }
         }
-    }) = ENGINE.counter("nv_trt_llm_objective_requests_total").labels(&["model", "objective", "version"])
+    }) = ENGINE.counter("nv_trt_llm_objective_requests_total").in_default().labels(&["model", "objective", "version"])
         .by("outcome", &["met", "missed", "unknown"])
         .help("Finished requests by objective (ttft, tpot, e2e, all) and outcome; all is unknown if any objective is.")
         .feeds("finishReason arrivalTime lastTokenTime").when(&[When::Rows, When::ServerPage]);
-    GoodputTokens(|engine| engine.objectives()?.goodput_tokens) = ENGINE.counter("nv_trt_llm_goodput_tokens_total")
+    GoodputTokens(|engine| engine.objectives()?.goodput_tokens) =
+        ENGINE.counter("nv_trt_llm_goodput_tokens_total").in_default()
         .help("Output tokens of requests that met all objectives.").feeds("outputTokens").when(&[When::Rows]);
     RequestTime(|engine, series| series.all(parts(engine)?.all.map(Some))) =
         ENGINE.counter("nv_trt_llm_request_time_seconds_total").unit("seconds").by("part", &PARTS)
@@ -179,12 +184,13 @@ families! {
         .help("Finished requests whose time is not in nv_trt_llm_request_time_seconds_total because it could not be \
             attributed.").when(&[When::Rows, When::Entries]);
     RequestSuspensions(|engine| engine.totals.pools.suspended_requests) =
-        ENGINE.counter("nv_trt_llm_request_suspensions_total")
+        ENGINE.counter("nv_trt_llm_request_suspensions_total").in_default()
         .help("Request suspensions, in which a request loses its KV cache to other requests.")
         .feeds("iterSuspendedRequests");
     RequestResumptions(|engine| engine.totals.pools.resumed_requests) =
         ENGINE.counter("nv_trt_llm_request_resumptions_total").help("Resumptions of suspended requests.")
         .feeds("iterResumedRequests");
-    RequestPauses(|engine| engine.totals.request_pauses) = ENGINE.counter("nv_trt_llm_request_pauses_total").stable()
+    RequestPauses(|engine| engine.totals.request_pauses) =
+        ENGINE.counter("nv_trt_llm_request_pauses_total").in_default().stable()
         .help("Request pauses for lack of resources.").feeds("paused");
 }

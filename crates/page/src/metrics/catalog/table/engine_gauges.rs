@@ -34,11 +34,12 @@ fn rank_load<V: Into<Value>>(
 families! {
     EngineGauges of EngineReadings<'_> => EngineWriter<'_>;
 
-    QueuedRequests(|engine| engine.load?.queued) = ENGINE.gauge("nv_trt_llm_queued_requests").unit("requests").stable()
+    QueuedRequests(|engine| engine.load?.queued) =
+        ENGINE.gauge("nv_trt_llm_queued_requests").in_default().unit("requests").stable()
         .help("Requests in the executor's queue, not yet active (Triton's waiting does not include them; PyTorch \
             reports only those that came during one pass).").feeds("numQueuedRequests");
     WaitingRequestsEstimate(|engine| engine.load?.waiting_for_seat) =
-        ENGINE.gauge("nv_trt_llm_waiting_requests_estimate")
+        ENGINE.gauge("nv_trt_llm_waiting_requests_estimate").in_default()
         .help("Requests that wait for a seat, because the engine has no more active requests at a time; an estimate \
             for the PyTorch engine.").feeds("numQueuedRequests");
     OldestWaitingRequest(|engine| {
@@ -81,7 +82,7 @@ families! {
     BatchSizeLimit(|engine, series| {
         let EngineLimits { fixed, tuner, runtime } = engine.latest?.batch_size_limits;
         series.all([fixed, tuner, runtime])
-    }) = ENGINE.gauge("nv_trt_llm_batch_size_limit").stable().by("limit", LIMITS)
+    }) = ENGINE.gauge("nv_trt_llm_batch_size_limit").in_default().stable().by("limit", LIMITS)
         .help("Maximum number of requests in a batch: as built (static), recommended (tuner) and in force (runtime).")
         .feeds("maxBatchSizeStatic maxBatchSizeTunerRecommended maxBatchSizeRuntime");
     TokenLimit(|engine, series| {
@@ -122,14 +123,15 @@ families! {
     }) = ENGINE.gauge("nv_trt_llm_kv_cache_pool_bytes").unit("bytes").labels(&["model", "tier", "version"])
         .by("state", PoolBytes::NAMES)
         .help("KV cache in bytes of one rank, by tier (gpu, or cold for host and disk) and state.").feeds("slotSize");
-    KvCacheAvailableTokens(|engine| engine.available_tokens()) = ENGINE.gauge("nv_trt_llm_kv_cache_available_tokens")
+    KvCacheAvailableTokens(|engine| engine.available_tokens()) =
+        ENGINE.gauge("nv_trt_llm_kv_cache_available_tokens").in_default()
         .unit("tokens").stable().help("Free KV cache capacity in tokens.")
         .feeds("kvCacheIterationStatsByPoolGroup freeNumBlocks tokensPerBlock");
     KvCachePressureRatio(|engine| engine.kv_cache_pressure()) = ENGINE.gauge("nv_trt_llm_kv_cache_pressure_ratio")
         .unit("ratio").stable().help("Share (0-1) of KV cache blocks that are not free.")
         .feeds("maxNumBlocks freeNumBlocks");
     BatchOccupancyRatio(|engine| share(engine.batch_requests(), engine.load?.max_active_of_all())) =
-        ENGINE.gauge("nv_trt_llm_batch_occupancy_ratio").unit("ratio").stable()
+        ENGINE.gauge("nv_trt_llm_batch_occupancy_ratio").in_default().unit("ratio").stable()
         .help("Requests in context and generation phase as a share (0-1) of the maximum number of active requests.")
         .feeds("maxNumActiveRequests InflightBatchingStats.numContextRequests numGenRequests");
     BatchEfficiencyRatio(|engine| ratio(engine.load?.active_of_all(), engine.load?.batch_size_limits.runtime)) =
@@ -139,7 +141,7 @@ families! {
     SaturationRatio(|engine, series| {
         let Saturation { batch, tokens, kv_cache, queue } = Saturation::of(engine.load?);
         series.all([batch, tokens, kv_cache, queue])
-    }) = ENGINE.gauge("nv_trt_llm_saturation_ratio").unit("ratio")
+    }) = ENGINE.gauge("nv_trt_llm_saturation_ratio").in_default().unit("ratio")
         .by("resource", &["batch", "tokens", "kv_cache", "queue"])
         .help("Share of a resource of the engine that is in use, 1 if it is full; for the queue, waiting requests \
             divided by the batch limit.")
@@ -188,9 +190,10 @@ families! {
     }) = ENGINE.gauge("nv_trt_llm_scheduler_info").by("mode", &["overlap", "non_overlap", "other"])
         .help("1 for the scheduler mode of the PyTorch engine.").feeds("schedulerMode");
     LastIterationTimestamp(|engine| engine.latest?.time_us as f64 / 1e6) =
-        ENGINE.gauge("nv_trt_llm_last_iteration_timestamp_seconds").unit("seconds").stable()
+        ENGINE.gauge("nv_trt_llm_last_iteration_timestamp_seconds").in_default().unit("seconds").stable()
         .help("End of the last iteration as a Unix timestamp in seconds.").feeds("timestamp");
-    EngineState(|engine, series| series.one_of(engine.engine.state as usize)) = ENGINE.gauge("nv_trt_llm_engine_state")
+    EngineState(|engine, series| series.one_of(engine.engine.state as usize)) =
+        ENGINE.gauge("nv_trt_llm_engine_state").in_default()
         .stable().by("state", &EngineState::NAMES)
         .help("1 for the current state of the engine.").when(&[When::Any]);
     EngineConfigInfo(|engine, series| {
@@ -198,7 +201,7 @@ families! {
         let is_known = settings.iter().any(|(_, value)| value.is_some());
         let known = settings.map(|(label, value)| (label, value.unwrap_or_else(unknown)));
         series.with(known, is_known.then_some(1_u64))
-    }) = ENGINE.gauge("nv_trt_llm_engine_config_info")
+    }) = ENGINE.gauge("nv_trt_llm_engine_config_info").in_default()
         .labels(&[
             "dtype", "expert_parallel_size", "kv_cache_dtype", "max_batch_size", "max_num_tokens", "model",
             "pipeline_parallel_size", "quantization", "speculative_method", "tensor_parallel_size", "tokens_per_block",
@@ -209,13 +212,14 @@ families! {
         for (stage, seconds) in &engine.engine.about.startup {
             series.with([("stage", stage.clone())], *seconds);
         }
-    }) = ENGINE.gauge("nv_trt_llm_startup_seconds").unit("seconds").labels(&["model", "stage", "version"])
+    }) = ENGINE.gauge("nv_trt_llm_startup_seconds").in_default().unit("seconds").labels(&["model", "stage", "version"])
         .help("Duration of each stage of the engine's start in seconds.").when(&[When::ServerPage]);
     ObjectiveLimit(|engine, series| {
         for (objective, limit) in engine.engine.objectives()?.limits.limits() {
             series.with([("objective", objective)], limit.map(|limit| limit.as_secs_f64()));
         }
-    }) = ENGINE.gauge("nv_trt_llm_objective_seconds").unit("seconds").labels(&["model", "objective", "version"])
+    }) = ENGINE.gauge("nv_trt_llm_objective_seconds").in_default().unit("seconds")
+        .labels(&["model", "objective", "version"])
         .help("Configured objectives in seconds: the longest time to the first token (ttft), per further token (tpot), \
             and end to end (e2e).").when(&[When::Any]);
     EngineInfo(|engine, series| {
@@ -227,7 +231,7 @@ families! {
             ("source", engine.source.to_owned()),
         ];
         series.with(labels, 1_u64)
-    }) = ENGINE.gauge("nv_trt_llm_engine_info")
+    }) = ENGINE.gauge("nv_trt_llm_engine_info").in_default()
         .labels(&["backend", "engine_version", "model", "simulated", "source", "version"]).stable()
         .help("Engine description in labels (source, backend, version, whether it is simulated); always 1.")
         .when(&[When::Any]);

@@ -3,7 +3,7 @@
 use super::{Area, ENGINE, EngineReadings, EngineWriter, When, families};
 
 /// The area of the families that any engine with a GPU has.
-const GPUS: Area = ENGINE.when(&[When::Any]);
+const GPUS: Area = ENGINE.when(&[When::Any]).in_default();
 
 families! {
     EngineGpus of EngineReadings<'_> => EngineWriter<'_>;

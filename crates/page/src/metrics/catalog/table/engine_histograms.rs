@@ -37,7 +37,7 @@ families! {
     // /perf_metrics, or from RequestStats with a resolution of one iteration (nv_trt_llm_request_latency_info says
     // which).
     TimeToFirstToken(|engine| &engine.times.time_to_first_token) =
-        ENGINE.histogram("nv_trt_llm_time_to_first_token_seconds").unit("seconds").stable()
+        ENGINE.histogram("nv_trt_llm_time_to_first_token_seconds").in_default().unit("seconds").stable()
         .help("Time from a request's arrival to its first token in seconds.")
         .feeds("perfMetrics ctxPerfMetrics genPerfMetrics timingMetrics arrivalTime firstTokenTime")
         .when(&[When::Rows]);
@@ -46,10 +46,11 @@ families! {
         .help("Time from a request's arrival at the HTTP server to its first token sent, in seconds.")
         .feeds("disaggServerArrivalTime disaggServerFirstTokenTime serverArrivalTime serverFirstTokenTime");
     TimePerOutputToken(|engine| engine.requests.time_per_output_token()) =
-        ENGINE.histogram("nv_trt_llm_time_per_output_token_seconds").unit("seconds").stable()
+        ENGINE.histogram("nv_trt_llm_time_per_output_token_seconds").in_default().unit("seconds").stable()
         .help("Time per output token after the first in seconds.")
         .feeds("numGeneratedTokens outputTokens genPerfMetrics").when(&[When::ServerPage]);
-    E2eLatency(|engine| &engine.times.e2e_latency) = ENGINE.histogram("nv_trt_llm_e2e_request_latency_seconds")
+    E2eLatency(|engine| &engine.times.e2e_latency) =
+        ENGINE.histogram("nv_trt_llm_e2e_request_latency_seconds").in_default()
         .unit("seconds").stable().help("Time from a request's arrival to its last token in seconds.")
         .feeds("ctxPerfMetrics genPerfMetrics arrivalTime lastTokenTime").when(&[When::Rows]);
     RequestQueueTime(|engine| &engine.times.queue_time) = ENGINE.histogram("nv_trt_llm_request_queue_time_seconds")

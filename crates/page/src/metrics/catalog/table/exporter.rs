@@ -6,7 +6,7 @@ use trtllm_records::{ErrorKind, PublisherRefusal, RejectReason};
 use trtllm_service::log;
 use trtllm_service::supervise::{self, Task};
 
-use super::{Area, Group, Stability, families};
+use super::{Area, Group, InDefault, Stability, families};
 use crate::build;
 use crate::metrics::http_refusal::HttpRefusal;
 use crate::metrics::own::{OwnMetrics, OwnWriter};
@@ -48,7 +48,7 @@ families! {
     ) = SOURCE.counter("trtllm_exporter_poll_errors_total").by("kind", &ErrorKind::NAMES)
         .help("Failed polls of the engine's source, by kind.");
     PollDuration(|own, series| series.metrics(own.by_source(|source| Some(source.metrics.poll_duration.clone())))) =
-        SOURCE.histogram("trtllm_exporter_poll_duration_seconds").unit("seconds")
+        SOURCE.histogram("trtllm_exporter_poll_duration_seconds").shown_in_default(InDefault::Nothing).unit("seconds")
         .help("Duration of one poll of the engine's source in seconds.");
     LastSuccess(|own, series| series.all(own.by_source(|source| Some(source.last_success_us? as f64 / 1e6)))) =
         SOURCE.gauge("trtllm_exporter_last_success_timestamp_seconds").unit("seconds")
@@ -104,7 +104,8 @@ families! {
         EXPORTER.counter("trtllm_exporter_http_refused_total").experimental().by("reason", &HttpRefusal::NAMES)
         .help("Refused HTTP requests and connections, by reason.");
     ScrapeDuration(|own, series| series.metrics([([("", ""); 0], own.http.scrape_duration.clone())])) =
-        EXPORTER.histogram("trtllm_exporter_scrape_duration_seconds").unit("seconds")
+        EXPORTER.histogram("trtllm_exporter_scrape_duration_seconds").shown_in_default(InDefault::Nothing)
+        .unit("seconds")
         .help("Duration of rendering and compressing the page of one scrape in seconds.");
 
     // Tasks and logs.

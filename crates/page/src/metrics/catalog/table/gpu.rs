@@ -8,9 +8,9 @@ use trtllm_records::gpu::{
 };
 use trtllm_records::named_numbers::NamedNumbers as _;
 
-use super::{Area, GpuWriter, Group, Stability, Value, families};
+use super::{Area, GpuWriter, Group, InDefault, Stability, Value, families};
 
-const TRITON: Area = Area::new(Group::Gpu, Stability::Inherited, &["gpu_uuid"]);
+const TRITON: Area = Area::new(Group::Gpu, Stability::Inherited, &["gpu_uuid"]).in_default();
 const GPU: Area = Area::new(Group::Gpu, Stability::Stable, &["gpu_uuid"]);
 
 /// One GPU at one moment.
@@ -61,10 +61,11 @@ families! {
         .help("GPU energy consumption in joules since the Triton Server started");
 
     // State and inventory.
-    GpuUp(|gpu| gpu.snapshot.state == GpuState::Ok) = GPU.gauge("nv_gpu_up")
+    GpuUp(|gpu| gpu.snapshot.state == GpuState::Ok) = GPU.gauge("nv_gpu_up").in_default()
         .help("1 if the last poll of the GPU succeeded.");
     GpuState(|gpu, series| series.one_of(gpu.snapshot.state as usize)) = GPU.gauge("nv_gpu_state")
-        .by("state", &GpuState::NAMES).help("1 for the current state of the GPU.");
+        .shown_in_default(InDefault::CurrentState).by("state", &GpuState::NAMES)
+        .help("1 for the current state of the GPU.");
     GpuLastPoll(|gpu| gpu.snapshot.last_poll?.at_us as f64 / 1e6) = GPU.gauge("nv_gpu_last_poll_timestamp_seconds")
         .unit("seconds").help("Last successful poll of the GPU as a Unix timestamp in seconds.");
     GpuPollDuration(|gpu| gpu.snapshot.last_poll?.took.as_secs_f64()) = GPU.gauge("nv_gpu_poll_duration_seconds")
@@ -83,23 +84,26 @@ families! {
             ("vbios_version", text(&identity.vbios)),
         ];
         series.with(&about, 1_u64)
-    }) = GPU.gauge("nv_gpu_info")
+    }) = GPU.gauge("nv_gpu_info").in_default()
         .labels(&[
             "architecture", "driver_version", "gpu_uuid", "index", "minor", "name", "pci_bus_id", "serial",
             "vbios_version",
         ]).help("GPU description in labels (name, architecture, addresses, serial number, versions); always 1.");
-    GpuDriverInfo = GPU.gauge("nv_gpu_driver_info").labels(&["cuda_version", "driver_version", "nvml_version"])
+    GpuDriverInfo = GPU.gauge("nv_gpu_driver_info").in_default()
+        .labels(&["cuda_version", "driver_version", "nvml_version"])
         .help("Versions of the NVIDIA driver, of NVML and of the newest supported CUDA in labels; always 1.");
-    GpuPodInfo = GPU.gauge("nv_gpu_pod_info").labels(&["container", "gpu_uuid", "mig_uuid", "namespace", "pod"])
+    GpuPodInfo = GPU.gauge("nv_gpu_pod_info").in_default()
+        .labels(&["container", "gpu_uuid", "mig_uuid", "namespace", "pod"])
         .experimental()
         .help("Kubernetes container that uses the GPU or MIG instance, in labels; always 1, one series per container.");
     GpuProcesses(|gpu| gpu.health.processes) = GPU.gauge("nv_gpu_processes")
         .help("Processes with a compute context on the GPU.");
     GpuProcessMemory(|gpu, series| by_process(gpu, series, |process| process.bytes)) =
-        GPU.gauge("nv_gpu_process_memory_bytes").labels(&["gpu_uuid", "name", "pid"]).unit("bytes").experimental()
+        GPU.gauge("nv_gpu_process_memory_bytes").in_default().labels(&["gpu_uuid", "name", "pid"]).unit("bytes")
+        .experimental()
         .help("GPU memory used by a process in bytes.");
     GpuProcessSm(|gpu, series| by_process(gpu, series, |process| process.sm_ratio)) =
-        GPU.gauge("nv_gpu_process_sm_utilization_ratio").labels(&["gpu_uuid", "name", "pid"]).unit("ratio")
+        GPU.gauge("nv_gpu_process_sm_utilization_ratio").in_default().labels(&["gpu_uuid", "name", "pid"]).unit("ratio")
         .experimental().help("Share (0-1) of time in which a process had a kernel running on the GPU.");
 
     // Load.
@@ -122,7 +126,8 @@ families! {
         .help("Share (0-1) of time in which an SM had a warp assigned, averaged over SMs.");
     GpuGpmSmOccupancy(|gpu| gpu.readings.activity.sm_occupancy) = GPU.gauge("nv_gpu_sm_occupancy_ratio").unit("ratio")
         .help("Resident warps as a share (0-1) of the maximum an SM can hold, averaged over SMs.");
-    GpuGpmTensor(|gpu| gpu.readings.activity.tensor) = GPU.gauge("nv_gpu_tensor_active_ratio").unit("ratio")
+    GpuGpmTensor(|gpu| gpu.readings.activity.tensor) =
+        GPU.gauge("nv_gpu_tensor_active_ratio").in_default().unit("ratio")
         .help("Share (0-1) of time in which any tensor pipe was active.");
     GpuGpmTensorDfma(|gpu| gpu.readings.activity.tensor_dfma) = GPU.gauge("nv_gpu_tensor_dfma_active_ratio")
         .unit("ratio").help("Share (0-1) of time in which the tensor pipe executed FP64 operations.");
@@ -130,7 +135,7 @@ families! {
         .unit("ratio").help("Share (0-1) of time in which the tensor pipe executed FP16 or BF16 operations.");
     GpuGpmTensorImma(|gpu| gpu.readings.activity.tensor_imma) = GPU.gauge("nv_gpu_tensor_imma_active_ratio")
         .unit("ratio").help("Share (0-1) of time in which the tensor pipe executed integer operations.");
-    GpuGpmDram(|gpu| gpu.readings.activity.dram) = GPU.gauge("nv_gpu_dram_active_ratio").unit("ratio")
+    GpuGpmDram(|gpu| gpu.readings.activity.dram) = GPU.gauge("nv_gpu_dram_active_ratio").in_default().unit("ratio")
         .help("Share (0-1) of the GPU memory bandwidth in use.");
     GpuGpmFp64(|gpu| gpu.readings.activity.fp64) = GPU.gauge("nv_gpu_fp64_active_ratio").unit("ratio")
         .help("Share (0-1) of time in which the FP64 pipe was active.");
@@ -152,7 +157,8 @@ families! {
         .help("NVLink receive rate since the previous poll in bytes per second.");
 
     // Memory.
-    GpuMemoryFree(|gpu| gpu.readings.memory.free_bytes) = GPU.gauge("nv_gpu_memory_free_bytes").unit("bytes")
+    GpuMemoryFree(|gpu| gpu.readings.memory.free_bytes) =
+        GPU.gauge("nv_gpu_memory_free_bytes").in_default().unit("bytes")
         .help("Free GPU memory in bytes, neither used nor reserved.");
     GpuMemoryReserved(|gpu| gpu.readings.memory.reserved_bytes) = GPU.gauge("nv_gpu_memory_reserved_bytes")
         .unit("bytes").help("GPU memory reserved by driver and firmware in bytes.");
@@ -169,10 +175,11 @@ families! {
         .help("Power limits in watts: enforced (the lowest of all limits), default, and the range that can be set \
             (min, max).");
     GpuTemperature(|gpu, series| series.each(gpu.readings.temperature_celsius)) =
-        GPU.gauge("nv_gpu_temperature_celsius").unit("celsius").by("sensor", Temperatures::NAMES)
+        GPU.gauge("nv_gpu_temperature_celsius").in_default().unit("celsius").by("sensor", Temperatures::NAMES)
         .help("Temperature in degrees Celsius.");
     GpuTemperatureLimit(|gpu, series| series.each(gpu.health.temperature_limits_celsius)) =
-        GPU.gauge("nv_gpu_temperature_limit_celsius").unit("celsius").by("threshold", TemperatureLimits::NAMES)
+        GPU.gauge("nv_gpu_temperature_limit_celsius").in_default().unit("celsius")
+        .by("threshold", TemperatureLimits::NAMES)
         .help("Temperature thresholds in degrees Celsius: shutdown, slowdown, and maximum operating temperature of \
             memory and GPU.");
     GpuClock(|gpu, series| series.each(gpu.readings.clock_hertz)) = GPU.gauge("nv_gpu_clock_hertz").unit("hertz")
@@ -183,7 +190,7 @@ families! {
         // Bit n of NVML's mask stands for reason n.
         let mask = gpu.readings.clocks_event_reasons?;
         series.all((0..CLOCK_REASONS.len()).map(|bit| Some(mask >> bit & 1 == 1)))
-    }) = GPU.gauge("nv_gpu_clocks_event_active").by("reason", &CLOCK_REASONS)
+    }) = GPU.gauge("nv_gpu_clocks_event_active").in_default().by("reason", &CLOCK_REASONS)
         .help("1 if this reason is limiting the clocks.");
     GpuThrottle(|gpu, series| series.all(gpu.readings.throttle_ns.numbers().map(|ns| Some(ns? as f64 / 1e9)))) =
         GPU.counter("nv_gpu_throttle_seconds_total").unit("seconds").by("policy", ThrottleTimes::NAMES)
@@ -214,6 +221,11 @@ families! {
             series.with(&[("link", &link.link.to_string())], link.up);
         }
     }) = GPU.gauge("nv_gpu_nvlink_up").labels(&["gpu_uuid", "link"]).help("1 if the NVLink is active.");
+    GpuNvlinksUp(|gpu| {
+        let links = &gpu.health.nvlinks;
+        (!links.is_empty()).then(|| links.iter().filter(|link| link.up).count() as u64)
+    }) = GPU.gauge("nv_gpu_nvlinks_up").shown_in_default(InDefault::Instead)
+        .help("Active NVLinks of the GPU; the full profile has nv_gpu_nvlink_up for each link instead.");
     GpuNvlinkErrors(|gpu, series| {
         for link in &gpu.health.nvlinks {
             let number = link.link.to_string();
@@ -233,17 +245,18 @@ families! {
         for (code, count) in &gpu.snapshot.xids {
             series.with(&[("xid", &code.to_string())], *count);
         }
-    }) = GPU.counter("nv_gpu_xid_errors_total").labels(&["gpu_uuid", "xid"])
+    }) = GPU.counter("nv_gpu_xid_errors_total").in_default().labels(&["gpu_uuid", "xid"])
         .help("Xid errors of the GPU since this exporter started, by code; absent before a code's first error.");
-    GpuLastXid(|gpu| gpu.snapshot.last_xid?.code) = GPU.gauge("nv_gpu_last_xid")
+    GpuLastXid(|gpu| gpu.snapshot.last_xid?.code) = GPU.gauge("nv_gpu_last_xid").in_default()
         .help("Code of the last Xid error since this exporter started.");
-    GpuLastXidTime(|gpu| gpu.snapshot.last_xid?.at_us as f64 / 1e6) = GPU.gauge("nv_gpu_last_xid_timestamp_seconds")
+    GpuLastXidTime(|gpu| gpu.snapshot.last_xid?.at_us as f64 / 1e6) =
+        GPU.gauge("nv_gpu_last_xid_timestamp_seconds").in_default()
         .unit("seconds").help("Last Xid error as a Unix timestamp in seconds.");
     GpuEcc(|gpu, series| {
         for (error, persistence, count) in ecc_counts(&gpu.health.ecc_errors) {
             series.with(&[("error", error), ("persistence", persistence)], count);
         }
-    }) = GPU.counter("nv_gpu_ecc_errors_total").labels(&["error", "gpu_uuid", "persistence"])
+    }) = GPU.counter("nv_gpu_ecc_errors_total").in_default().labels(&["error", "gpu_uuid", "persistence"])
         .help("ECC errors of GPU memory since the driver was loaded (volatile) and over the GPU's lifetime \
             (aggregate).");
     GpuEccLocations(|gpu, series| {
@@ -257,19 +270,20 @@ families! {
         .experimental()
         .help("ECC errors by GPU location since the driver was loaded (volatile) and over the GPU's lifetime \
             (aggregate).");
-    GpuEccSram(|gpu| gpu.health.ecc_sram_threshold_exceeded) = GPU.gauge("nv_gpu_ecc_sram_threshold_exceeded")
+    GpuEccSram(|gpu| gpu.health.ecc_sram_threshold_exceeded) =
+        GPU.gauge("nv_gpu_ecc_sram_threshold_exceeded").in_default()
         .experimental().help("1 if uncorrected SRAM errors have reached NVIDIA's threshold for replacing the GPU.");
     GpuRetiredPages(|gpu, series| series.each(gpu.health.retired_pages)) = GPU.gauge("nv_gpu_retired_pages")
         .by("cause", RetiredPages::NAMES).help("Retired pages of GPU memory, by cause (GPUs before Ampere).");
-    GpuRetiredPending(|gpu| gpu.health.retired_pages_pending) = GPU.gauge("nv_gpu_retired_pages_pending")
+    GpuRetiredPending(|gpu| gpu.health.retired_pages_pending) = GPU.gauge("nv_gpu_retired_pages_pending").in_default()
         .help("1 if pages will be retired at the next GPU reset.");
     GpuRemappedRows(|gpu, series| series.each(gpu.health.remapped_rows)) = GPU.gauge("nv_gpu_remapped_rows")
         .by("cause", RemappedRows::NAMES).help("Remapped rows of GPU memory, by cause (Ampere and later).");
-    GpuRemappedPending(|gpu| gpu.health.remapped_rows_pending) = GPU.gauge("nv_gpu_remapped_rows_pending")
+    GpuRemappedPending(|gpu| gpu.health.remapped_rows_pending) = GPU.gauge("nv_gpu_remapped_rows_pending").in_default()
         .help("1 if rows will be remapped at the next GPU reset.");
-    GpuRemappedFailure(|gpu| gpu.health.remapped_rows_failure) = GPU.gauge("nv_gpu_remapped_rows_failure")
+    GpuRemappedFailure(|gpu| gpu.health.remapped_rows_failure) = GPU.gauge("nv_gpu_remapped_rows_failure").in_default()
         .help("1 if a row remapping has failed and the GPU must be replaced.");
-    GpuRecoveryAction(|gpu| gpu.health.recovery_action) = GPU.gauge("nv_gpu_recovery_action")
+    GpuRecoveryAction(|gpu| gpu.health.recovery_action) = GPU.gauge("nv_gpu_recovery_action").in_default()
         .help("Recovery action requested by the driver: 0 none, 1 reset, 2 reboot, 3 drain peer-to-peer, 4 drain and \
             reset.");
 

@@ -24,7 +24,7 @@ use trtllm_fold::rank_totals::Rank;
 use trtllm_records::schema::When;
 
 use super::id::{Id, families};
-use super::metric::{Area, Group, Metric, Stability};
+use super::metric::{Area, Group, InDefault, Metric, Stability};
 use crate::metrics::engine_readings::EngineReadings;
 use crate::metrics::value::{Value, increased, seen};
 use crate::metrics::writer::{EngineWriter, GpuWriter};

@@ -23,15 +23,16 @@ families! {
     DisaggRequests(|engine, series| {
         let totals = engine.orchestrator()?;
         series.all([totals.streamed, totals.whole])
-    }) = ORCHESTRATOR.counter("nv_trt_llm_disagg_requests_total").by("mode", &["stream", "nonstream"])
+    }) = ORCHESTRATOR.counter("nv_trt_llm_disagg_requests_total").in_default().by("mode", &["stream", "nonstream"])
         .help("Requests that the orchestrator has accepted, by whether their answer is a stream.");
     DisaggResponses(|engine| engine.orchestrator()?.responses) =
-        ORCHESTRATOR.counter("nv_trt_llm_disagg_responses_total")
+        ORCHESTRATOR.counter("nv_trt_llm_disagg_responses_total").in_default()
         .help("Responses that the orchestrator has begun, streams that fail later included.");
     DisaggRequestErrors(|engine, series| {
         let totals = engine.orchestrator()?;
         series.all([totals.invalid, totals.http_errors, totals.internal_errors])
-    }) = ORCHESTRATOR.counter("nv_trt_llm_disagg_request_errors_total").by("kind", &["validation", "http", "internal"])
+    }) = ORCHESTRATOR.counter("nv_trt_llm_disagg_request_errors_total").in_default()
+        .by("kind", &["validation", "http", "internal"])
         .help("Requests that the orchestrator answered with an error before a response began: validation is a 400 for \
             a body that was not accepted, http an error status of its own or of a worker, internal a 500.");
     DisaggQueueTime(|engine| Some(&engine.orchestrator()?.queue_time)) =
@@ -39,21 +40,22 @@ families! {
         .help("Time from the arrival of a request at the orchestrator to the start of its routing in seconds, without \
             any wait in a worker.");
     DisaggWorkerRequests(|engine, series| series.all(sides(engine, |side| side.sent)?)) =
-        ORCHESTRATOR.counter("nv_trt_llm_disagg_worker_requests_total").by("side", &Side::NAMES)
+        ORCHESTRATOR.counter("nv_trt_llm_disagg_worker_requests_total").in_default().by("side", &Side::NAMES)
         .help("Requests that the orchestrator has sent to the workers of a side, each counted once with its retries.");
     DisaggWorkerRetries(|engine, series| series.all(sides(engine, |side| side.retried)?)) =
-        ORCHESTRATOR.counter("nv_trt_llm_disagg_worker_retries_total").by("side", &Side::NAMES)
+        ORCHESTRATOR.counter("nv_trt_llm_disagg_worker_retries_total").in_default().by("side", &Side::NAMES)
         .help("Further attempts of requests to the workers of a side after a failed connection or an error status.");
     DisaggWorkerErrors(|engine, series| series.all(sides(engine, |side| side.failed)?)) =
-        ORCHESTRATOR.counter("nv_trt_llm_disagg_worker_errors_total").by("side", &Side::NAMES)
+        ORCHESTRATOR.counter("nv_trt_llm_disagg_worker_errors_total").in_default().by("side", &Side::NAMES)
         .help("Requests to the workers of a side that have failed, without streams that a worker refused and with \
             repeated attempts of streams that broke.");
     DisaggWorkerEnded(|engine, series| series.all(sides(engine, |side| side.ended)?)) =
-        ORCHESTRATOR.counter("nv_trt_llm_disagg_worker_requests_ended_total").by("side", &Side::NAMES)
+        ORCHESTRATOR.counter("nv_trt_llm_disagg_worker_requests_ended_total").in_default().by("side", &Side::NAMES)
         .help("Requests to the workers of a side that have ended, with failed ones but without streams that a worker \
             refused.");
     DisaggWorkerFirstBytes(|engine, series| series.all(sides(engine, |side| &side.first_bytes)?)) =
-        ORCHESTRATOR.histogram("nv_trt_llm_disagg_worker_time_to_first_byte_seconds").unit("seconds").by("side", &Side::NAMES)
+        ORCHESTRATOR.histogram("nv_trt_llm_disagg_worker_time_to_first_byte_seconds").in_default().unit("seconds")
+        .by("side", &Side::NAMES)
         .help("Time from the last attempt of a streaming request to a worker to the first bytes of its answer in \
             seconds.");
     DisaggWorkerReadInterval(|engine, series| series.all(sides(engine, |side| &side.between_reads)?)) =
@@ -61,19 +63,21 @@ families! {
         .help("Time between two network reads of a streaming answer of a worker in seconds, which is longer than the \
             time per token if a read has several tokens.");
     DisaggWorkerRequestTime(|engine, series| series.all(sides(engine, |side| &side.complete)?)) =
-        ORCHESTRATOR.histogram("nv_trt_llm_disagg_worker_request_time_seconds").unit("seconds").by("side", &Side::NAMES)
+        ORCHESTRATOR.histogram("nv_trt_llm_disagg_worker_request_time_seconds").in_default().unit("seconds")
+        .by("side", &Side::NAMES)
         .help("Time from the last attempt of a request to a worker to the end of its answer in seconds, of requests \
             that succeeded.");
-    DisaggReady(|engine| engine.answering_orchestrator()?.ready) = ORCHESTRATOR.gauge("nv_trt_llm_disagg_ready")
+    DisaggReady(|engine| engine.answering_orchestrator()?.ready) =
+        ORCHESTRATOR.gauge("nv_trt_llm_disagg_ready").in_default()
         .help("1 if the orchestrator says that it is ready, 0 if it says that it is not.");
     DisaggWorkers(|engine, series| {
         let WorkerCounts { context, generation } = engine.answering_orchestrator()?.workers;
         series.all([context, generation])
-    }) = ORCHESTRATOR.gauge("nv_trt_llm_disagg_ready_workers").by("side", WORKERS)
+    }) = ORCHESTRATOR.gauge("nv_trt_llm_disagg_ready_workers").in_default().by("side", WORKERS)
         .help("Workers of a side that the orchestrator can send requests to.");
     DisaggMinimalWorkers(|engine, series| {
         let WorkerCounts { context, generation } = engine.answering_orchestrator()?.minimal_workers;
         series.all([context, generation])
-    }) = ORCHESTRATOR.gauge("nv_trt_llm_disagg_minimal_workers").by("side", WORKERS)
+    }) = ORCHESTRATOR.gauge("nv_trt_llm_disagg_minimal_workers").in_default().by("side", WORKERS)
         .help("Workers of a side that the orchestrator needs to be ready.");
 }
