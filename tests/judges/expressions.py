@@ -1,8 +1,9 @@
 """Checks every PromQL expression of the dashboards and the rules, and the structure of the dashboards.
 
 usage: expressions.py dashboard FILE... [--promtool PATH]  checks the structure, and the syntax of each expression with promtool
-       expressions.py names PAGE FILE...                   checks that each metric and fixed label value is on the text page PAGE
-                                                           or in allowed_absent.txt
+       expressions.py names PROFILE PAGE FILE...           checks that each metric and fixed label value is on the text page PAGE
+                                                           or in allowed_absent.txt. For the profile default, leaves out the
+                                                           panels of the rows that need the full page
 Prints one line per finding. Exit code 1 if there is a finding.
 """
 import json
@@ -21,6 +22,7 @@ NOT_ON_A_PAGE = ("job", "le")
 # Selectors of the exporter's series and of recorded series. NO_MODEL: series of GPUs and of exporters have no label model.
 SELECTOR = re.compile(r"(?<![\w:])((?:nv_|trtllm_exporter_|model_version:|job:|ALERTS|up(?=\{))[\w:]*)(?:\{([^}]*)\})?")
 NO_MODEL = re.compile(r"nv_gpu_|nv_energy|up$")
+NEEDS_FULL = "--metrics.profile full"
 LOOKS_LIKE_RATE = re.compile(r"\b(?:rate|increase|irate|deriv)\(")
 
 
@@ -144,7 +146,9 @@ def link_findings(dashboards):
             yield f"{dashboard['uid']}: no link leads on"
 
 
-def dashboard_expressions(dashboard):
+def dashboard_expressions(dashboard, without_full=False):
+    if without_full:
+        dashboard = dashboard | {"panels": [panel for panel in dashboard["panels"] if NEEDS_FULL not in panel["title"]]}
     for annotation in dashboard["annotations"]["list"]:
         yield annotation["expr"]
     for panel in panels_of(dashboard):
@@ -229,15 +233,15 @@ def main():
             findings.append("two dashboards have the same uid")
         panels = sum(panel["type"] != "row" for dashboard in dashboards for panel in panels_of(dashboard))
         summary = f"{len(dashboards)} dashboards, {panels} panels, {len(expressions)} expressions"
-    elif command == "names" and len(arguments) > 1:
-        with open(arguments[0]) as file:
+    elif command == "names" and len(arguments) > 2 and arguments[0] in ("default", "full"):
+        with open(arguments[1]) as file:
             page = file.read()
         expressions = []
-        for path in arguments[1:]:
+        for path in arguments[2:]:
             with open(path) as file:
                 text = file.read()
             if path.endswith(".json"):
-                expressions += dashboard_expressions(json.loads(text))
+                expressions += dashboard_expressions(json.loads(text), arguments[0] == "default")
             else:
                 expressions += [*rule_expressions(text), *OURS.findall(RECORDED.sub("", text))]  # annotations mention metrics too
         findings = list(dict.fromkeys(absent_from(page, expressions)))
