@@ -9,6 +9,7 @@ use trtllm_page::metrics::catalog::feeds::{families_of, origin_of, statistics_of
 use trtllm_page::metrics::catalog::not_read::FAMILIES_NOT_SERVED;
 use trtllm_page::metrics::catalog::{CATALOG, Group, Metric, MetricKind, Profile};
 use trtllm_records::fields;
+use trtllm_records::schema::When;
 use trtllm_records::statistics::NOT_READ;
 use trtllm_sim::scenario::{self, Scenario};
 use trtllm_verdict::cause::Cause;
@@ -48,9 +49,10 @@ pub fn print_scenarios(format: CatalogFormat) {
 fn markdown() -> String {
     let mut page = include_str!("metrics.md").to_owned();
     let mut fill = |name: &str, text: &str| page = page.replace(&format!("{{{{{name}}}}}"), text);
-    for group in Group::ALL {
-        fill(group.name(), &rows(CATALOG.iter().filter(|metric| metric.group == group).map(family)));
-    }
+    let table = |kept: fn(&Metric) -> bool| rows(CATALOG.iter().filter(|metric| kept(metric)).map(family));
+    fill("default", &table(|metric| metric.group != Group::Compat && metric.is_in(Profile::Default)));
+    fill("full", &table(|metric| !metric.is_in(Profile::Default)));
+    fill("compat", &table(|metric| metric.group == Group::Compat));
     let cause = |cause: Cause| vec![code(cause.name()), cause.meaning().to_owned()];
     fill("causes", &rows(Cause::ALL.into_iter().map(cause)));
     fill("fields", &rows(rows_of_fields()));
@@ -59,18 +61,24 @@ fn markdown() -> String {
 }
 
 fn family(metric: &Metric) -> Vec<String> {
-    let kind = match metric.kind {
-        MetricKind::LegacyCounter => "counter (Triton's name, without `_total`)",
-        kind => kind.name(),
+    let kind = match (metric.kind, metric.unit) {
+        (MetricKind::LegacyCounter, _) => "counter (Triton's name, without `_total`)".to_owned(),
+        (kind, Some(unit)) => format!("{}, {unit}", kind.name()),
+        (kind, None) => kind.name().to_owned(),
     };
     let mut labels: Vec<String> = metric.labels.iter().map(code).collect();
     if let Some(variant) = metric.variant {
         labels.push(format!("`{}`: {}", variant.label, variant.values.join(", ")));
     }
-    let mut cells = vec![code(metric.name), kind.to_owned(), metric.stability.name().to_owned(), labels.join(", ")];
-    cells.extend([metric.help.to_owned(), origin_of(metric)]);
-    if matches!(metric.group, Group::Triton | Group::Engine | Group::Compat) {
-        cells.push(join(statistics_of(metric).into_iter().map(|statistics| statistics.name().to_owned())));
+    let needs = match metric.group {
+        Group::Gpu => "gpu".to_owned(),
+        Group::Exporter => When::Any.name().to_owned(),
+        _ => join(statistics_of(metric).into_iter().map(|statistics| statistics.name().to_owned())),
+    };
+    let mut cells = vec![code(metric.name), kind, metric.stability.name().to_owned(), labels.join(", ")];
+    cells.extend([metric.help.to_owned(), origin_of(metric), needs]);
+    if metric.group != Group::Compat {
+        cells.push(metric.group.name().to_owned());
     }
     cells
 }

@@ -2,7 +2,7 @@
 # Causes incidents in a simulated fleet: three engines, eight simulated GPUs, a real Prometheus and Alertmanager. See tests/judges/incident.py.
 #   fleet.sh            all incidents with Prometheus 2, Prometheus 3, and Prometheus 3 with native histograms only; 16 minutes
 #   fleet.sh draw       three faults with Prometheus 3, for 3 and for 200 engines, and the pictures of the dashboards in docs/images; 8 minutes
-#   fleet.sh short      one short incident with the installed Prometheus
+#   fleet.sh short      one short incident with the installed Prometheus, with the default page
 # Builds the exporter unless it is in PREBUILT=FOLDER. Uses the Prometheus 3 that tests/run installed in target/tools, or PROMETHEUS3=PATH.
 set -euo pipefail
 cd "$(dirname "$0")/../.."

@@ -60,7 +60,7 @@ def main():
         exporters = {}
         for pod, rate in (("llama-busy", 400), ("llama-idle", 0.0001)):
             source = f"--source=sim:?rate={rate}&in_flight=2000"
-            exporters[pod] = running.enter_context(Exporter(sys.argv[1], source, "--model=llama-3.1-8b", "--metrics.compat=vllm"))
+            exporters[pod] = running.enter_context(Exporter(sys.argv[1], source, "--model=llama-3.1-8b", "--metrics.compat=vllm", "--metrics.profile=default"))
         targets = [target(exporter.address, namespace="default", pod=pod, llm_d_ai_variant="llama") for pod, exporter in exporters.items()]
         work = running.enter_context(tempfile.TemporaryDirectory())
         query = running.enter_context(Prometheus(work, scraping(targets))).values

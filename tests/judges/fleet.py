@@ -90,9 +90,9 @@ class Gpus(threading.Thread):
 
 
 class Fleet:
-    def __init__(self, work, binary, library, prometheus, factor, native=False, crowd=0, interval="1s"):
+    def __init__(self, work, binary, library, prometheus, factor, native=False, crowd=0, interval="1s", profile="full"):
         self.work, self.exporters, self.engines, self.prometheus = work, {}, [], None
-        self.crowd, self.native, self.interval = crowd, native, interval
+        self.crowd, self.native, self.interval, self.profile = crowd, native, interval, profile
         self.notified = Notified(work)
         self.gpus = Gpus(library, work)
         self.rate, self.orchestrator = 12, SimServe("sim:?disagg=1", "--orchestrator=1,2")
@@ -109,7 +109,7 @@ class Fleet:
             "qwen-0": (f"--source=socket:{self.work}/qwen.sock", "--objectives=ttft=250ms,e2e=30s", "--stale-after=5s"),
             "gpu-node-0": (f"--config.file={self.work}/node.yaml", f"--gpu.library={self.gpus.library}", "--gpu=required"),
         }.items():
-            self.exporters[pod] = Exporter(binary, *arguments, "--log.level=warn")
+            self.exporters[pod] = Exporter(binary, *arguments, f"--metrics.profile={self.profile}", "--log.level=warn")
         if self.crowd:
             library = f"--gpu.library={self.gpus.library}"
             self.exporters["crowd-0"] = Exporter(binary, f"--config.file={self.work}/crowd.yaml", library, "--log.level=warn")

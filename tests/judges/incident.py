@@ -161,7 +161,7 @@ class Watch:
 
 # MAY_BE_EMPTY: these panels are empty while no engine has a problem. ABSENT: the stand-in for NVML has no MIG and no pods.
 MAY_BE_EMPTY = {"Causes", "Causes over time", "Limited by", "Verdict over time"}
-ABSENT = ("nv_gpu_mig_", "nv_gpu_pod_info", "nv_trt_llm_missed_request_time_seconds_total", "nv_trt_llm_capacity_requests_per_second", "nv_trt_llm_throughput_of_reference_ratio", "nv_trt_llm_tokens_per_joule_of_reference_ratio")
+ABSENT = ("nv_gpu_mig_", "nv_gpu_pod_info", "nv_trt_llm_missed_request_time_seconds_total", "nv_trt_llm_capacity_requests_per_second", "nv_trt_llm_headroom_ratio", "nv_trt_llm_throughput_of_reference_ratio", "nv_trt_llm_tokens_per_joule_of_reference_ratio")
 # The series of an Xid code appears with the first such error of a GPU.
 ABSENT_BEFORE = ("nv_gpu_xid_errors_total",)
 
@@ -176,7 +176,7 @@ def empty_queries(fleet, at, phase, more_absent):
     too."""
     absent = ABSENT + more_absent
     for name, dashboard in panels.dashboards():
-        for panel, _, query in panels.queries(dashboard):
+        for panel, _, query in panels.queries(dashboard, fleet.profile):
             if panel["title"] in MAY_BE_EMPTY or any(word in query for word in absent) or panel["type"] == "heatmap" and native(query) != fleet.native:
                 continue
             if not any(fleet.query(query, at - before) for before in (0, 2, 4)):
@@ -261,6 +261,7 @@ def main():
                 native=args.native,
                 crowd=args.crowd,
                 interval="5s" if args.draw else "1s",  # 200 engines take longer
+                profile="default" if args.short else "full",
             )
             start, watch = play(fleet, DRAWN if args.draw else SHORT if args.short else LONG)
             if args.draw:

@@ -6,6 +6,7 @@ import os
 import re
 
 from exporter import ROOT
+from expressions import NEEDS_FULL
 
 WINDOW = "10s"  # Grafana's $__rate_interval for one scrape per second
 
@@ -22,9 +23,12 @@ def concrete(expression, values=None):
     return re.sub(r"\$(\w+)", lambda found: (values or {}).get(found[1], ".*"), expression)
 
 
-def queries(dashboard):
-    """For each query of each panel: (panel, target, query). A target is Grafana's object that contains the query."""
+def queries(dashboard, profile="full"):
+    """For each query of each panel whose families are on the page of this profile: (panel, target, query). A target is Grafana's
+    object that contains the query."""
     for row in dashboard["panels"]:
+        if profile == "default" and NEEDS_FULL in row["title"]:
+            continue
         for panel in (row, *row.get("panels", [])):
             for target in panel.get("targets", []):
                 yield panel, target, concrete(target["expr"])
