@@ -18,6 +18,7 @@ from command_lines import command_findings, commands_of, figure_findings
 from expressions import OURS, queries_of, syntax_findings, table_queries_of
 
 REFERENCE = "docs/METRICS.md"
+NEEDS_FULL = "--metrics.profile full"
 METRIC = re.compile(r"`((?:nv_|trtllm_exporter_)[a-z0-9_]+[a-z0-9])[`{]|\b(nv_[a-z0-9_]+)(?=[\[{])")
 HISTOGRAM_SERIES = re.compile(r"_(bucket|sum|count)$")
 
@@ -91,7 +92,9 @@ def main():
     if not os.path.exists(REFERENCE):
         sys.exit(f"{REFERENCE} is missing; create it with: trtllm-exporter catalog >{REFERENCE}")
     with open(REFERENCE) as file:
-        families = set(re.findall(r"^\| `(\w+)` \|", file.read(), re.M))
+        reference = file.read()
+    families = set(re.findall(r"^\| `(\w+)` \|", reference, re.M))
+    full_only = set(re.findall(r"^\| `(\w+)` \|", reference.split("\n## Only on the full page\n")[1].split("\n## ")[0], re.M))
     patterns = ("*.md", "docs/**/*.md", "deploy/**/*.md")
     paths = sorted({path for pattern in patterns for path in glob.glob(pattern, recursive=True)} - {REFERENCE})
     findings, queries, examples, commands = [], [], 0, 0
@@ -99,6 +102,9 @@ def main():
         with open(path) as file:
             text = file.read()
         findings += findings_of(path, text, families)
+        named = {HISTOGRAM_SERIES.sub("", match[0] or match[1]) for match in METRIC.findall(text)} & full_only
+        if named and NEEDS_FULL not in text and path != REFERENCE:
+            findings.append(f"{path}: say that {', '.join(sorted(named))} needs {NEEDS_FULL}")
         findings += rule_findings(path, text)
         findings += command_findings(path, text, binary)
         findings += figure_findings(path, text)

@@ -1,4 +1,4 @@
-"""Prints the cost of a page of the exporter (series, bytes and CPU time) for kinds of engines and numbers of GPUs.
+"""Prints the cost of the default and of the full page (series, bytes and CPU time) for kinds and numbers of engines and GPUs.
 
 usage: page_size.py EXPORTER      EXPORTER must be a release build, with libnvml_standin.so beside it (or NVML_STANDIN=PATH)
 The simulated engines are busy and use speculative decoding, reuse and transfers of the KV cache. The GPUs are simulated, with all readings
@@ -42,9 +42,9 @@ def many_gpus(count):
 
 
 @contextlib.contextmanager
-def running(program, work, sources, gpus=0, published=0):
+def running(program, work, sources, gpus=0, published=0, profile="default"):
     """Runs an exporter with these sources, simulated GPUs, and engines that publish to its socket."""
-    arguments = ["--log.level=warn"]
+    arguments = ["--log.level=warn", f"--metrics.profile={profile}"]
     if gpus:
         standin = os.environ.get("NVML_STANDIN", os.path.join(os.path.dirname(program), "libnvml_standin.so"))
         arguments.append(f"--gpu.library={simulated_gpus(standin, work, many_gpus(gpus))}")
@@ -64,8 +64,8 @@ def running(program, work, sources, gpus=0, published=0):
                 engine.stop()
 
 
-def measure(program, sources, gpus, published):
-    with tempfile.TemporaryDirectory() as work, running(program, work, sources, gpus, published) as exporter:
+def measure(program, profile, sources, gpus, published):
+    with tempfile.TemporaryDirectory() as work, running(program, work, sources, gpus, published, profile) as exporter:
         time.sleep(WARM_UP)
         url = f"{exporter.url}/metrics"
         page = fetch(url)
@@ -91,19 +91,19 @@ def main():
         sys.exit(__doc__)
     exporter = os.path.abspath(sys.argv[1])
     print(subprocess.check_output([exporter, "--version"], text=True).splitlines()[0])
-    print("| engines | GPUs | series | text, KB | gzip, KB | protobuf, KB | CPU without scrapes, ms a second | CPU per scrape, ms | resident, MB |")
-    print("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
-    for name, sources, published in (
-        ("none", [], 0),
-        ("1, C++ Executor", [SIMULATED], 0),
-        ("1, PyTorch backend, by the socket", [], 1),
-        ("8, C++ Executor", [SIMULATED] * 8, 0),
-    ):
-        for gpus in (0, 1, 8):
-            if not gpus and name == "none" or gpus == 1 and name.startswith("8"):
-                continue
-            series, text, packed, native, idle, scrape, resident = measure(exporter, sources, gpus, published)
-            print(f"| {name} | {gpus} | {series} | {text / 1000:.0f} | {packed / 1000:.1f} | {native / 1000:.0f} | {idle:.1f} | {scrape:.2f} | {resident:.1f} |", flush=True)
+    print("| page | engines | GPUs | series | text, KB | gzip, KB | protobuf, KB | CPU without scrapes, ms a second | CPU per scrape, ms | resident, MB |")
+    print("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |")
+    for profile in ("default", "full"):
+        for name, sources, published, gpus in (
+            ("none", [], 0, 1),
+            ("1, C++ Executor", [SIMULATED], 0, 0),
+            ("1, C++ Executor", [SIMULATED], 0, 8),
+            ("1, PyTorch backend, by the socket", [], 1, 0),
+            ("8, C++ Executor", [SIMULATED] * 8, 0, 8),
+            ("64, C++ Executor", [SIMULATED] * 64, 0, 0),
+        ):
+            series, text, packed, native, idle, scrape, resident = measure(exporter, profile, sources, gpus, published)
+            print(f"| {profile} | {name} | {gpus} | {series} | {text / 1000:.0f} | {packed / 1000:.1f} | {native / 1000:.0f} | {idle:.1f} | {scrape:.2f} | {resident:.1f} |", flush=True)
 
 
 if __name__ == "__main__":
