@@ -2,7 +2,7 @@
 
 from panels import BLUE, GREEN, ORANGE, RED, TEXT, Column, bars, heat_map, lines, link, needs_full, numbers, page, rows, steps
 from panels import kinds
-from queries import ENGINE, PER_ENGINE, SEVERITIES, STATES
+from queries import ENGINE, PER_ENGINE, SEVERITIES, STATES, WHAT_TO_DO
 from queries import alerts, buckets, by, each, engine, numbered, per_second, quantile, quantiles, rate, starts, variables
 
 
@@ -43,7 +43,7 @@ def build():
                 6,
                 shade,
                 show=kinds.BigValueTextMode.NAME,
-            ),
+            ).data_links([WHAT_TO_DO]),
             numbers(
                 "Engine state",
                 "Stalled: the engine has requests but runs no iterations. Unreachable: the source does not answer. Idle is healthy.",

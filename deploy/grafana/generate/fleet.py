@@ -3,7 +3,7 @@ graphs of the ten highest only."""
 
 from limits import limit
 from panels import BLUE, GREEN, ORANGE, RED, TEXT, Column, by_label, lines, link, numbers, page, rows, steps
-from queries import ENGINE, ENGINE_LEGEND, PER_ENGINE, SEVERITIES, STATES, TARGET
+from queries import ENGINE, ENGINE_LEGEND, PER_ENGINE, SEVERITIES, STATES, TARGET, WHAT_TO_DO
 from queries import alerts, by, each, engine, label, numbered, per_second, quantile, select, starts, top, variables
 
 SIDE = "{{side}} {{model}} {{pod}} {{instance}}"
@@ -103,7 +103,7 @@ def build():
                 [Column("Pod", "pod"), Column("Instance", "instance", to=link("This engine", "trtllm-engine", **to_engine)), Column("Model", "model"), Column("Version", "version")],
                 [
                     Column("Severity", by(PER_ENGINE, severity, "max"), names=SEVERITIES),
-                    Column("Limited by", cause, label="cause"),
+                    Column("Limited by", cause, label="cause", to=WHAT_TO_DO),
                     Column("State", numbered("nv_trt_llm_engine_state", PER_ENGINE, STATES), names=STATES),
                     Column("Miss objective", by(PER_ENGINE, missed, "max"), "percentunit", steps((0.05, ORANGE), (0.72, RED))),
                     Column("TTFT p95", ttft, "s"),
@@ -133,7 +133,7 @@ def build():
             series("Batch occupancy", "Scheduled requests as a share of the maximum. At 100 %, the batch is the limit.", "percentunit", each("nv_trt_llm_batch_occupancy_ratio", operation="max"), high=1),
             series("KV cache in use", "Share of the blocks that requests hold. A full cache can be normal: the verdict says whether it limits the engine.", "percentunit", used, high=1),
         ],
-        "Disaggregated serving": disaggregated(),
+        "+Disaggregated serving (needs a source trtllm-disagg)": disaggregated(),
     }
     return page(
         "trtllm-fleet",

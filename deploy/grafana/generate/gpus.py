@@ -114,7 +114,7 @@ def build():
             line("PCIe replays per second", "Packets that were sent again. A steady rate points to a bad slot or riser.", "none", (indexed(by(PER_GPU, rate(gpu("nv_gpu_pcie_replays_total")))), "")),
             line("Row remappings", "Memory rows that were set aside.", "none", (each("nv_gpu_remapped_rows", operation="sum"), "")),
         ],
-        "+MIG instances": [
+        "+MIG instances (needs GPUs with MIG)": [
             rows(
                 "MIG",
                 "The MIG instances of each GPU. Empty without MIG. A GPU with MIG has no utilization of its own.",

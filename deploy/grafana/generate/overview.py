@@ -2,7 +2,7 @@
 does not grow with the fleet, and the verdict, which is one series per engine and cause."""
 
 from panels import BLUE, GREEN, ORANGE, RED, TEXT, Column, by_label, lines, link, numbers, page, rows, steps
-from queries import MODELS, PER_MODEL, SEVERITIES, alerts, by, label, of_model, quantile, select, starts, top, variables
+from queries import MODELS, PER_MODEL, SEVERITIES, WHAT_TO_DO, alerts, by, label, of_model, quantile, select, starts, top, variables
 
 LEGEND = "{{model}} v{{version}} {{namespace}}"
 RULES = "Needs the rules in recording.yml."
@@ -79,7 +79,7 @@ def build():
                 [Column("Namespace", "namespace"), Column("Model", "model", to=column_fleet), Column("Version", "version")],
                 [
                     Column("Severity", by(PER_MODEL, severity, "max"), names=SEVERITIES),
-                    Column("Limited by", causes, label="cause"),
+                    Column("Limited by", causes, label="cause", to=WHAT_TO_DO),
                     Column("Ready", share_ready, "percentunit", steps((0.001, ORANGE), (1, GREEN), base=RED)),
                     Column("Engines", recorded("engines:count")),
                     Column("Fail", failing, "percentunit", steps((0.01, ORANGE), (0.05, RED))),

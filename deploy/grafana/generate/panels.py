@@ -40,6 +40,11 @@ def link(title: str, uid: str, **variables: str) -> dashboard.DashboardLink:
     return dashboard.DashboardLink(title).url(f"/d/{uid}?{kept}{own}&${{__url_time_range}}")
 
 
+def runbook(section: str) -> dashboard.DashboardLink:
+    """A link to a section of the runbooks, such as limits.md#trtllmenginelimited."""
+    return dashboard.DashboardLink("Runbook").url(f"https://github.com/trtllm-exporter/trtllm-exporter/blob/main/docs/runbooks/{section}")
+
+
 def by_label(title: str, uid: str, *labels: str) -> dashboard.DashboardLink:
     """A link from a line of a graph. The labels of the line become the variables of the dashboard."""
     return link(title, uid, **{("gpu" if label == "gpu_uuid" else label): f"${{__field.labels.{label}}}" for label in labels})

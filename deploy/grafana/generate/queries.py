@@ -2,7 +2,7 @@
 
 import re
 
-from panels import BLUE, GREEN, ORANGE, RED, Marker, Names, Query, Variable
+from panels import BLUE, GREEN, ORANGE, RED, Marker, Names, Query, Variable, runbook
 
 # Matchers for the series that the variables of a dashboard select.
 FLEET = 'job=~"$job", namespace=~"$namespace"'
@@ -13,6 +13,7 @@ GPU = f'{TARGET}, gpu_uuid=~"$gpu"'
 PER_MODEL = "namespace, model, version"
 PER_ENGINE = "pod, instance, model, version"
 ENGINE_LEGEND = "{{model}} v{{version}} {{pod}} {{instance}}"
+WHAT_TO_DO = runbook("limits.md#trtllmenginelimited")
 STATES = [(1, "idle", GREEN), (2, "busy", GREEN), (3, "starting", BLUE), (4, "stalled", RED), (5, "unreachable", ORANGE)]
 SEVERITIES: Names = [(0, "fine", GREEN), (1, "tuning", BLUE), (2, "warning", ORANGE), (3, "critical", RED)]
 
