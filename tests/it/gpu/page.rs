@@ -81,7 +81,9 @@ fn a_gpu_that_supports_everything_has_every_gpu_family_of_the_catalog() {
     let page = daemon.page();
     let shown: BTreeSet<&str> = page.families.iter().map(|(name, _)| name.as_str()).collect();
     let catalog: serde_json::Value = serde_json::from_slice(&run(&["catalog", "--format", "json"]).stdout).unwrap();
-    let names = catalog.as_array().unwrap().iter().map(|metric| metric["name"].as_str().unwrap());
+    let is_full =
+        |metric: &&serde_json::Value| metric["profiles"].as_array().unwrap().iter().any(|name| name == "full");
+    let names = catalog.as_array().unwrap().iter().filter(is_full).map(|metric| metric["name"].as_str().unwrap());
     let gpus: BTreeSet<&str> =
         names.filter(|name| name.starts_with("nv_gpu_") || name.starts_with("DCGM_FI_")).collect();
     // The MIG instances of the stand-in have only SM activity. Without a kubelet there are no pods. The utilisation of
