@@ -59,8 +59,8 @@ def structure_findings(dashboard):
     variables = {variable["name"] for variable in dashboard["templating"]["list"]}
     if not re.fullmatch(r"[a-zA-Z0-9_-]{1,40}", dashboard.get("uid") or ""):
         yield "uid is missing or invalid: links to the dashboard would change with each import"
-    if not {"datasource", "job", "namespace"} <= variables or not ({"model", "version"} <= variables or "gpu" in variables):
-        yield f"variables datasource, job, namespace, and model and version or gpu are required; found {sorted(variables)}"
+    if not {"datasource", "cluster", "job", "namespace"} <= variables or not ({"model", "version"} <= variables or "gpu" in variables):
+        yield f"variables datasource, cluster, job, namespace, and model and version or gpu are required; found {sorted(variables)}"
     single = any(variable["name"] == "instance" and not variable.get("multi") for variable in dashboard["templating"]["list"])
     if "id" in dashboard and dashboard["id"] is not None:
         yield "id is set: an import into another Grafana may overwrite a different dashboard"
@@ -140,7 +140,7 @@ def link_findings(dashboards):
         for url in sorted(set(urls)):
             uid, _, parameters = url.removeprefix("/d/").partition("?")
             carried = set(re.findall(r"var-(\w+)=", parameters)) | set(re.findall(r"\$\{(\w+):queryparam\}", parameters))
-            if uid not in known or not carried <= known[uid] or not {"datasource", "job", "namespace"} < carried or "${__url_time_range}" not in url:
+            if uid not in known or not carried <= known[uid] or not {"datasource", "cluster", "job", "namespace"} < carried or "${__url_time_range}" not in url:
                 yield f"{dashboard['uid']}: the link {url} does not fit {sorted(known.get(uid, []))}"
         if not urls:
             yield f"{dashboard['uid']}: no link leads on"

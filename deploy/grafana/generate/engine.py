@@ -256,7 +256,7 @@ def build():
         "trtllm-engine",
         "TensorRT-LLM engine",
         "One engine: what limits it, what its users get, and where the time goes.",
-        variables("job", "namespace", "pod", "model", "version", "instance", single=("model", "version", "instance")),
+        variables("cluster", "job", "namespace", "pod", "model", "version", "instance", single=("model", "version", "instance")),
         alerts(ENGINE) + starts(ENGINE),
         content,
     )

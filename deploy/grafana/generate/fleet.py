@@ -100,7 +100,7 @@ def build():
             rows(
                 "Engines, the worst first",
                 "What limits each engine, and what its users get. Click an instance to see the engine. The causes are explained in docs/verdict.md.",
-                [Column("Pod", "pod"), Column("Instance", "instance", to=link("This engine", "trtllm-engine", **to_engine)), Column("Model", "model"), Column("Version", "version")],
+                [Column("Cluster", "cluster"), Column("Pod", "pod"), Column("Instance", "instance", to=link("This engine", "trtllm-engine", **to_engine)), Column("Model", "model"), Column("Version", "version")],
                 [
                     Column("Severity", by(PER_ENGINE, severity, "max"), names=SEVERITIES),
                     Column("Limited by", cause, label="cause", to=WHAT_TO_DO),
@@ -139,7 +139,7 @@ def build():
         "trtllm-fleet",
         "TensorRT-LLM fleet",
         "Which engine is in trouble, and what limits it?",
-        variables("job", "namespace", "pod", "model", "version", "instance"),
+        variables("cluster", "job", "namespace", "pod", "model", "version", "instance"),
         alerts(ENGINE) + starts(ENGINE),
         content,
     )

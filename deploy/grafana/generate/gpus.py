@@ -143,7 +143,7 @@ def build():
         "trtllm-gpu",
         "TensorRT-LLM GPU",
         "Which GPU is in trouble? Health, load, power, clocks and links.",
-        variables("job", "namespace", "pod", "node", "gpu"),
+        variables("cluster", "job", "namespace", "pod", "node", "gpu"),
         alerts(GPU),
         content,
     )

@@ -4,7 +4,7 @@ does not grow with the fleet, and the verdict, which is one series per engine an
 from panels import BLUE, GREEN, ORANGE, RED, TEXT, Column, by_label, lines, link, numbers, page, rows, steps
 from queries import MODELS, PER_MODEL, SEVERITIES, WHAT_TO_DO, alerts, by, label, of_model, quantile, select, starts, top, variables
 
-LEGEND = "{{model}} v{{version}} {{namespace}}"
+LEGEND = "{{model}} v{{version}} {{namespace}} {{cluster}}"
 RULES = "Needs the rules in recording.yml."
 
 
@@ -14,7 +14,7 @@ def recorded(name, operation="sum", labels="", more=""):
 
 def build():
     severity = of_model("nv_trt_llm_limited_by_severity")
-    weight = f"{of_model('nv_trt_llm_limited_by')} * on (job, namespace, instance, model, version) group_left () ({severity} + 0.001)"
+    weight = f"{of_model('nv_trt_llm_limited_by')} * on (cluster, job, namespace, instance, model, version) group_left () ({severity} + 0.001)"
     causes = f"topk by ({PER_MODEL}) (1, {by(PER_MODEL + ', cause', weight)})"
     share_ready = f"{recorded('engines_ready:count')} / {recorded('engines:count')}"
     failing = f"{recorded('requests_failed:rate5m')} / ({recorded('requests_completed:rate5m')} + {recorded('requests_failed:rate5m')} > 0)"
@@ -76,7 +76,7 @@ def build():
             rows(
                 "Models, the worst first",
                 f"What limits each model most: the cause with the most and worst engines. Click a model to see its engines. {RULES}",
-                [Column("Namespace", "namespace"), Column("Model", "model", to=column_fleet), Column("Version", "version")],
+                [Column("Cluster", "cluster"), Column("Namespace", "namespace"), Column("Model", "model", to=column_fleet), Column("Version", "version")],
                 [
                     Column("Severity", by(PER_MODEL, severity, "max"), names=SEVERITIES),
                     Column("Limited by", causes, label="cause", to=WHAT_TO_DO),
@@ -144,7 +144,7 @@ def build():
         "trtllm-overview",
         "TensorRT-LLM overview",
         "Are users served? Which model is in trouble, and why?",
-        variables("job", "namespace", "model", "version"),
+        variables("cluster", "job", "namespace", "model", "version"),
         alerts(MODELS) + starts(MODELS),
         content,
     )

@@ -35,7 +35,7 @@ def color(mode: model.FieldColorModeId, fixed: str = "") -> dashboard.FieldColor
 def link(title: str, uid: str, **variables: str) -> dashboard.DashboardLink:
     """A link to a dashboard. It passes on the time range, the variables of both dashboards, and `variables`, whose
     values are labels or columns."""
-    kept = "&".join(f"${{{name}:queryparam}}" for name in ("datasource", "job", "namespace"))
+    kept = "&".join(f"${{{name}:queryparam}}" for name in ("datasource", "cluster", "job", "namespace"))
     own = "".join(f"&var-{name}={value}" for name, value in variables.items())
     return dashboard.DashboardLink(title).url(f"/d/{uid}?{kept}{own}&${{__url_time_range}}")
 

@@ -5,14 +5,14 @@ import re
 from panels import BLUE, GREEN, ORANGE, RED, Marker, Names, Query, Variable, runbook
 
 # Matchers for the series that the variables of a dashboard select.
-FLEET = 'job=~"$job", namespace=~"$namespace"'
+FLEET = 'cluster=~"$cluster", job=~"$job", namespace=~"$namespace"'
 TARGET = f'{FLEET}, pod=~"$pod", instance=~"$instance"'
 MODELS = f'{FLEET}, model=~"$model", version=~"$version"'
 ENGINE = f'{TARGET}, model=~"$model", version=~"$version"'
 GPU = f'{TARGET}, gpu_uuid=~"$gpu"'
-PER_MODEL = "namespace, model, version"
-PER_ENGINE = "pod, instance, model, version"
-ENGINE_LEGEND = "{{model}} v{{version}} {{pod}} {{instance}}"
+PER_MODEL = "cluster, namespace, model, version"
+PER_ENGINE = "cluster, pod, instance, model, version"
+ENGINE_LEGEND = "{{model}} v{{version}} {{pod}} {{instance}} {{cluster}}"
 WHAT_TO_DO = runbook("limits.md#trtllmenginelimited")
 STATES = [(1, "idle", GREEN), (2, "busy", GREEN), (3, "starting", BLUE), (4, "stalled", RED), (5, "unreachable", ORANGE)]
 SEVERITIES: Names = [(0, "fine", GREEN), (1, "tuning", BLUE), (2, "warning", ORANGE), (3, "critical", RED)]
@@ -88,8 +88,9 @@ def variables(*names: str, single: tuple[str, ...] = ()) -> list[Variable]:
     """The variables in the order of their dependence: each offers the values that exist for the previous ones."""
     named = '__name__=~"nv_trt_llm_engine_info|nv_trt_llm_disagg_responses_total"'  # an engine, or an orchestrator
     known = {
-        "job": ("Job", "trtllm_exporter_build_info", "job"),
-        "namespace": ("Namespace", 'trtllm_exporter_build_info{job=~"$job"}', "namespace"),
+        "cluster": ("Cluster", "trtllm_exporter_build_info", "cluster"),
+        "job": ("Job", 'trtllm_exporter_build_info{cluster=~"$cluster"}', "job"),
+        "namespace": ("Namespace", 'trtllm_exporter_build_info{cluster=~"$cluster", job=~"$job"}', "namespace"),
         "pod": ("Pod", f"trtllm_exporter_build_info{{{FLEET}}}", "pod"),
         "model": ("Model", f"{{{named}, {FLEET}}}", "model"),
         "version": ("Version", f'{{{named}, {FLEET}, model=~"$model"}}', "version"),
@@ -120,7 +121,7 @@ def starts(labels: str) -> list[Marker]:
 
     def new(name: str, word: str) -> str:
         one = f"{name}{{{labels}}}"
-        return f"count by (model, version, {word}) ({one} unless on (job, instance, model, version, {word}) last_over_time({one}[1h] offset 2m) and on (job) last_over_time(up[1h] offset 2m))"
+        return f"count by (cluster, model, version, {word}) ({one} unless on (cluster, job, instance, model, version, {word}) last_over_time({one}[1h] offset 2m) and on (cluster, job) last_over_time(up[1h] offset 2m))"
 
     return [
         Marker("Engine restarts", BLUE, f"increase(nv_trt_llm_engine_restarts_total{{{labels}}}[2m]) > 0", "{{model}} restarted {{instance}}"),
