@@ -27,6 +27,8 @@ definitions=(
   "$(module github.com/kedacore/keda/v2@v2.20.1)"/config/crd/bases/keda.sh_scaledobjects.yaml
   "$(module sigs.k8s.io/gateway-api-inference-extension@v1.5.0)"/config/crd/bases/inference.networking.k8s.io_inferencepools.yaml
   "$(module sigs.k8s.io/gateway-api@v1.4.1)"/config/crd/standard/gateway.networking.k8s.io_httproutes.yaml
+  "$(module github.com/GoogleCloudPlatform/prometheus-engine@v0.17.2)"/charts/operator/crds/monitoring.googleapis.com_{podmonitorings,clusterpodmonitorings,clusterrules}.yaml
+  "$(module github.com/grafana/grafana-operator/v5@v5.18.0)"/config/crd/bases/grafana.integreatly.org_grafanadashboards.yaml
 )
 for definition in "${definitions[@]}"; do kubectl apply --server-side -f "$definition" >/dev/null; done
 kubectl wait --for condition=established --timeout 30s crd --all >/dev/null
@@ -96,6 +98,26 @@ can() { kubectl auth can-i "$@" --all-namespaces --as=system:serviceaccount:moni
 rights="$(can get pods) $(can list pods) $(can watch pods) $(can delete pods) $(can get secrets)"
 [ "$rights" = "yes yes yes no no" ] || fail "with gpuNodes.engines, get, list, watch and delete pods, and get secrets: $rights"
 say "gpuNodes.engines: the service account may get, list and watch pods, and nothing else"
+settings=(--set image.repository=example/trtllm-exporter --set monitoring.operator=always --set standalone.enabled=true
+  --set 'standalone.engines[0].source=trtllm-serve:http://llama-0.llama:8000' --set 'monitoring.podTargetLabels={llm-d.ai/variant}'
+  --set monitoring.sampleLimit=50000 --set monitoring.labelLimit=30 --set monitoring.labelNameLengthLimit=100 --set monitoring.labelValueLengthLimit=500
+  --set 'monitoring.metricRelabelings[0].sourceLabels={__name__}' --set 'monitoring.metricRelabelings[0].regex=nv_trt_llm_rank_.+'
+  --set 'monitoring.metricRelabelings[0].action=drop' --set monitoring.proxyUrl=http://proxy:3128 --set monitoring.alerts.overrides.TrtllmRequestsFailing.for=10m
+  --set dashboards.folder=LLM --set dashboards.grafanaOperator.enabled=true)
+operator=(--set monitoring.jobLabel=team --set monitoring.targetLimit=500 --set monitoring.attachMetadata.node=true
+  --set 'monitoring.relabelings[0].targetLabel=cluster' --set 'monitoring.relabelings[0].replacement=eu')
+applied() { # NAME ARGUMENT...
+  local name=$1; shift
+  "$helm" template trtllm-exporter $chart --namespace monitoring --kube-version "$version" "${settings[@]}" "$@" >"$work/objects.yaml" 2>"$work/warnings" || fail "$name: $(cat "$work/warnings")"
+  kubectl apply --validate=strict --dry-run=server --server-side --force-conflicts -f "$work/objects.yaml" >/dev/null 2>"$work/warnings" ||
+    fail "$name: $(cat "$work/warnings")"
+}
+for kind in PodMonitor ServiceMonitor; do applied $kind "${operator[@]}" --set monitoring.kind=$kind; done
+applied PodMonitoring --set monitoring.kind=PodMonitoring
+applied "PodMonitoring with a password" --set monitoring.kind=PodMonitoring --set 'monitoring.sidecarNamespaces={default}' --set web.tlsSecret=tls \
+  --set monitoring.basicAuth.username=u --set monitoring.basicAuth.password.secret.name=s --set monitoring.basicAuth.password.secret.key=k \
+  --set monitoring.tlsConfig.insecureSkipVerify=true
+say "each kind of monitor, and GrafanaDashboard: applied with strict validation"
 
 kubectl delete deployment llama >/dev/null
 needs_native() { [ "$minor" -lt 29 ] && grep -q 'restartPolicy: Always' "$@"; } # FILE

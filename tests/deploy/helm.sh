@@ -102,6 +102,7 @@ values_are_checked() { # the chart must refuse each invalid value with a message
   no "need monitoring.sidecarNamespaces" monitoring.operator=always,monitoring.basicAuth.username.name=scrape
   no "need monitoring.sidecarNamespaces" monitoring.operator=always,monitoring.authorization.credentials.name=token
   no "at '': missing property 'web'" web=null
+  no "at '/monitoring': missing property 'kind'" monitoring.kind=null
   refused "chart requires kubeVersion" "$helm" template t "$chart" --kube-version 1.26.0 || wrong=1
   # The most likely mistake: a user copies the command of docs/kubernetes.md and leaves its placeholder.
   refused 'image.repository is "YOUR-REGISTRY/trtllm-exporter", which is not an image; build the image and push it' \
@@ -137,7 +138,8 @@ check "chart: names that YAML would read as numbers or booleans" names_stay_stri
 nulls_render_or_are_refused() {
   local key wrong=0
   for key in podSecurityContext securityContext podLabels logFormat openshift metricsProfile metricsCompat monitoring.alerts monitoring.alerts.labels \
-    monitoring.alerts.severities monitoring.interval image.tag image.pullPolicy gpuNodes.resources gpuNodes.nodeSelector sidecar.kind \
+    monitoring.alerts.severities monitoring.alerts.overrides monitoring.relabelings monitoring.sampleLimit monitoring.namespace \
+    monitoring.objectiveBudget dashboards.folder dashboards.grafanaOperator monitoring.interval image.tag image.pullPolicy gpuNodes.resources gpuNodes.nodeSelector sidecar.kind \
     gpuNodes.updateStrategy standalone.priorityClassName web.tlsSecret networkPolicy.from serviceAccount.name; do
     if ! { template 1.32.0 "$work/null.yaml" "${operator[@]}" "${everything[@]}" --set "$key=null" && "$manifests" decode "$work/null.yaml"; }; then
       echo "$key=null"; wrong=1
@@ -213,6 +215,12 @@ alerts_have_labels() {
   [ "$(grep -c 'severity: page' "$work/alerts.yaml")" = "$(grep -c 'severity: critical' deploy/prometheus/alerts.yml)" ]
 }
 check "chart: alerts have labels and severities of the user" alerts_have_labels
+values_of_monitoring() { # promtool is optional here; check.sh selects it by PROMTOOL
+  local promtool=${PROMTOOL:-promtool}
+  command -v "$promtool" >/dev/null || promtool=""
+  python3 tests/judges/chart.py "$helm" "$manifests" ${promtool:+--promtool "$promtool"}
+}
+check "chart: each value of monitors, alerts and dashboards" values_of_monitoring
 dashboards_are_the_files() {
   local file name
   for file in deploy/grafana/*.json; do

@@ -47,6 +47,7 @@ type document struct {
 	object runtime.Object // nil for the values of the chart prometheus-adapter
 }
 
+// decodeAll reads the documents of a file. Without a scheme, it accepts every kind and decodes only their YAML.
 func decodeAll(path string, s *runtime.Scheme) ([]document, error) {
 	input := io.Reader(os.Stdin)
 	if path != "-" {
@@ -57,7 +58,10 @@ func decodeAll(path string, s *runtime.Scheme) ([]document, error) {
 		defer file.Close()
 		input = file
 	}
-	decoder := json.NewSerializerWithOptions(json.DefaultMetaFactory, s, s, json.SerializerOptions{Yaml: true, Strict: true})
+	var decoder runtime.Decoder
+	if s != nil {
+		decoder = json.NewSerializerWithOptions(json.DefaultMetaFactory, s, s, json.SerializerOptions{Yaml: true, Strict: true})
+	}
 	reader := utilyaml.NewYAMLReader(bufio.NewReader(input))
 	var documents []document
 	var problems []error
@@ -95,6 +99,9 @@ func decode(text []byte, decoder runtime.Decoder) (document, error) {
 	var untyped map[string]any
 	if err := yaml.UnmarshalStrict(text, &untyped); err != nil {
 		return document{bytes: text}, err
+	}
+	if decoder == nil {
+		return document{bytes: text}, nil
 	}
 	if untyped["kind"] == nil && untyped["rules"] != nil {
 		return document{bytes: text, kind: "values of prometheus-adapter"}, adapterValues(untyped)

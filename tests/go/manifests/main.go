@@ -4,7 +4,7 @@
 //	manifests decode FILE...            "-" is stdin; prints the number of objects of each kind
 //	manifests patch OBJECT PATCH        prints OBJECT after the strategic merge patch, as "kubectl patch --patch-file" does
 //	manifests data NAME KEY FILE        prints one key of a ConfigMap
-//	manifests json FILE...              prints a line of JSON for each object
+//	manifests json FILE...              prints a line of JSON for each object, of any kind
 //	manifests rules FILE RULES...       compares the PrometheusRules of FILE with the groups of files of Prometheus
 //	manifests restricted FILE...        judges each pod by the Pod Security Standard "restricted", with the code of the API server
 //	manifests openshift FILE...         judges each pod by OpenShift's constraint restricted-v2
@@ -43,13 +43,17 @@ func run(arguments []string) error {
 		}
 		return errors.Join(err, fmt.Errorf("no ConfigMap %s with the key %s", arguments[1], arguments[2]))
 	case len(arguments) > 1 && arguments[0] == "json":
-		documents, err := decodeFiles(arguments[1:])
-		for _, d := range documents {
-			line, failure := yaml.YAMLToJSON(d.bytes)
-			fmt.Println(string(line))
-			err = errors.Join(err, failure)
+		var problems []error
+		for _, path := range arguments[1:] {
+			documents, err := decodeAll(path, nil)
+			problems = append(problems, err)
+			for _, d := range documents {
+				line, err := yaml.YAMLToJSON(d.bytes)
+				fmt.Println(string(line))
+				problems = append(problems, err)
+			}
 		}
-		return err
+		return errors.Join(problems...)
 	case len(arguments) > 2 && arguments[0] == "rules":
 		documents, err := decodeFiles(arguments[1:2])
 		return errors.Join(err, sameRules(documents, arguments[2:]))

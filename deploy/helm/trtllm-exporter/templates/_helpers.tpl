@@ -58,11 +58,6 @@ app.kubernetes.io/component: {{ .component | quote }}
 {{- if or .Values.web.tlsSecret .Values.web.configSecret }}true{{ end }}
 {{- end }}
 
-{{- define "trtllm-exporter.hasOperator" -}}
-{{- $found := .Capabilities.APIVersions.Has "monitoring.coreos.com/v1" }}
-{{- if or (eq .Values.monitoring.operator "always") (and (eq .Values.monitoring.operator "auto") $found) }}true{{ end }}
-{{- end }}
-
 {{/* Arguments of all modes. Parameters: root, port. */}}
 {{- define "trtllm-exporter.commonArgs" -}}
 {{- if ne (int .port) 8002 }}
@@ -162,26 +157,6 @@ livenessProbe:
       - configMap:
           name: {{ printf "%s-web" (include "trtllm-exporter.fullname" .root) | quote }}
   {{- end }}
-{{- end }}
-
-{{/* How a monitor connects to the exporter. */}}
-{{- define "trtllm-exporter.endpoint" -}}
-port: metrics
-interval: {{ .Values.monitoring.interval | quote }}
-scrapeTimeout: {{ .Values.monitoring.scrapeTimeout | quote }}
-{{- if include "trtllm-exporter.secured" . }}
-scheme: https
-{{- end }}
-{{- range $key := list "tlsConfig" "basicAuth" "authorization" }}
-{{- with index $.Values.monitoring $key }}
-{{ $key }}:
-  {{- toYaml . | nindent 2 }}
-{{- end }}
-{{- end }}
-relabelings:
-  # The alerts expect this job.
-  - targetLabel: job
-    replacement: trtllm-exporter
 {{- end }}
 
 {{/* The namespaces of the sources kubernetes: of the mode "standalone", as JSON. An empty name stands for all namespaces. */}}
