@@ -79,6 +79,7 @@ names_are_on_the_page() { # PROFILE: writes the page of a busy simulated engine
 }
 if [ -n "$binary" ]; then
   for profile in default full; do start "names: metrics in use are on the $profile page" names_are_on_the_page $profile; done
+  start "rules and dashboards: two clusters in one Prometheus" python3 tests/judges/clusters.py "$binary"
   start "docs: the tables of migration.md (simulated engine and GPUs, Prometheus)" python3 tests/judges/migration.py "$binary"
 fi
 # kubernetes.sh prints a line for each of its checks. Here, all of them count as one check.
