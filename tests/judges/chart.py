@@ -180,6 +180,17 @@ def alerts_can_be_changed():
     refused({"objectiveBudget": 5}, "at '/monitoring/objectiveBudget'")
 
 
+def the_folder_of_the_kubelet_is_one_value():
+    folder = "/var/snap/microk8s/common/var/lib/kubelet/pod-resources"
+    gpu = {"podResources": True, "kubeletPath": folder}
+    pod = render({"monitoring": {}, "gpuNodes": gpu})["DaemonSet", "trtllm-exporter-gpu"]["spec"]["template"]["spec"]
+    (volume,) = [one for one in pod["volumes"] if one["name"] == "pod-resources"]
+    (mount,) = [one for one in pod["containers"][0]["volumeMounts"] if one["name"] == "pod-resources"]
+    assert volume["hostPath"]["path"] == folder, volume
+    assert f"--gpu.pod-resources={mount['mountPath']}/kubelet.sock" in pod["containers"][0]["args"], mount
+    refused({"monitoring": {}, "gpuNodes": {"kubeletPath": "kubelet"}}, "at '/gpuNodes/kubeletPath'")
+
+
 def dashboards_have_a_folder():
     plain = render({})
     assert not monitors(plain, "GrafanaDashboard") and not any("annotations" in one["metadata"] for one in monitors(plain, "ConfigMap").values())
@@ -225,7 +236,8 @@ def main():
     promtool = sys.argv[sys.argv.index("--promtool") + 1] if "--promtool" in sys.argv else None
     checks = [
         each_mode_has_a_monitor_with_the_node, service_monitors_find_their_services, google_reads_each_mode, victoria_reads_each_mode,
-        scrape_settings_reach_each_monitor, the_job_is_one_value, the_alert_on_nodes_knows_the_daemonset, alerts_can_be_changed, dashboards_have_a_folder,
+        scrape_settings_reach_each_monitor, the_job_is_one_value, the_alert_on_nodes_knows_the_daemonset,
+        the_folder_of_the_kubelet_is_one_value, alerts_can_be_changed, dashboards_have_a_folder,
     ]
     if promtool:
         checks.append(lambda: changes_of_alerts_have_an_effect(promtool))
