@@ -62,7 +62,10 @@ quiet() { # COMMAND...: succeeds if the command succeeds and prints nothing
 unit_is_silent() { # systemd-analyze verify must print nothing: for unknown keys, it only prints a warning; needs no installed binary
   sed 's#^ExecStart=.*#ExecStart=/bin/true#' deploy/systemd/trtllm-exporter.service >"$work/trtllm-exporter.service"
   cp deploy/systemd/*.socket "$work/"
-  quiet systemd-analyze verify --man=no "$work"/trtllm-exporter{.service,.socket,-ingest.socket}
+  quiet systemd-analyze verify --man=no "$work"/trtllm-exporter{.service,.socket,-ingest.socket} || return 1
+  mkdir "$work/with-drop-in" "$work/with-drop-in/trtllm-exporter.service.d" && cp "$work/trtllm-exporter.service" "$work/with-drop-in/"
+  cp deploy/systemd/engine-gpus.conf "$work/with-drop-in/trtllm-exporter.service.d/"
+  quiet systemd-analyze verify --man=no "$work/with-drop-in/trtllm-exporter.service"
 }
 unit_is_hardened() { systemd-analyze security --no-pager --offline=true --threshold=15 "$work/trtllm-exporter.service"; }
 no_private_names() { # finds paths of a build machine and names of registries, except the public base image and GKE's own path

@@ -98,6 +98,8 @@ CapBnd: 0000000000000000 NoNewPrivs: 1 Seccomp: 2
 ^after-kill=active restarts=1
 ^reload=0
 ^reloaded=in-place
+^recording=750 trtllm-exporter files=yes
+^drop-in: capabilities=0000000000080000 users=host hidden=0
 ^watchdog fed: restarts=0
 ^after-stop=active restarts=1
 Watchdog timeout
@@ -112,6 +114,7 @@ Watchdog timeout
 ^upgrade=0
 ^configuration=kept
 ^upgraded: active=active new-process=yes sockets=enabled
+^recordings=kept
 ^left=nothing
 ^units=0
 EXPECTED

@@ -82,6 +82,18 @@ engine two >>/etc/trtllm-exporter/config.yaml
 systemctl reload $unit; echo "reload=$?"
 within has 'model="two"' && echo "reloaded=$([ "$pid" = "$(show MainPID)" ] && echo in-place || echo restarted)"
 
+echo "== recording and the drop-in engine-gpus.conf"
+printf 'ARGS="--source=sim: --record.dir=/var/lib/trtllm-exporter/recording"\n' >>/etc/default/trtllm-exporter
+install -D -m 0644 -t /etc/systemd/system/$unit.service.d /usr/share/trtllm-exporter/systemd/engine-gpus.conf
+systemctl daemon-reload; systemctl restart $unit
+recorded() { compgen -G '/var/lib/trtllm-exporter/recording/*.rec*' >/dev/null; }
+within recorded; echo "recording=$(stat -c '%a %U' /var/lib/trtllm-exporter) files=$(recorded && echo yes)"
+echo "drop-in: capabilities=$(sed -n 's/^CapEff:\t//p' "/proc/$(show MainPID)/status")" \
+  "users=$([ "$(readlink "/proc/$(show MainPID)/ns/user")" = "$(readlink /proc/1/ns/user)" ] && echo host)" \
+  "hidden=$(grep -c hidepid= "/proc/$(show MainPID)/mounts")"
+rm -r /etc/systemd/system/$unit.service.d; systemctl daemon-reload
+sed -i '$d' /etc/default/trtllm-exporter; systemctl restart $unit
+
 echo "== watchdog"
 mkdir -p /etc/systemd/system/$unit.service.d
 printf '[Service]\nWatchdogSec=2\nTimeoutStopSec=2\n' >/etc/systemd/system/$unit.service.d/watchdog.conf
@@ -139,7 +151,8 @@ echo "upgraded: active=$(show ActiveState) new-process=$([ "$pid" != "$(show Mai
 
 echo "== remove"
 "remove_$kind"
-rm -r /etc/trtllm-exporter
+echo "recordings=$(recorded && echo kept)"
+rm -r /etc/trtllm-exporter /var/lib/trtllm-exporter
 files >/root/after
 diff /root/before /root/after && [ ! -e /run/trtllm-exporter ] && echo "left=nothing"
 echo "units=$(systemctl list-unit-files --no-legend 'trtllm*' | wc -l)"
