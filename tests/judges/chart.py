@@ -13,6 +13,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import traceback
 
 CHART = "deploy/helm/trtllm-exporter"
 GROUPS = {"monitoring.coreos.com/v1", "monitoring.googleapis.com/v1", "operator.victoriametrics.com/v1beta1"}
@@ -207,7 +208,7 @@ def dashboards_have_a_folder():
     refused({"monitoring": {}, "dashboards": {"grafanaOperator": {"on": True}}}, "additional properties 'on' not allowed")
 
 
-def changes_of_alerts_have_an_effect(promtool):
+def changes_of_alerts_have_an_effect():
     """Changes each alert so that it never fires: by its threshold, or by `for`. Then exactly the unit tests in which an alert fires must fail."""
     shipped = alerts_of(rules_of(render({})))
     own = {}
@@ -219,35 +220,36 @@ def changes_of_alerts_have_an_effect(promtool):
     with tempfile.TemporaryDirectory() as folder:
         with open(f"{folder}/rules.yml", "w") as file:
             json.dump({"groups": groups}, file)
-        checked = subprocess.run([promtool, "check", "rules", file.name], capture_output=True, text=True)
+        checked = subprocess.run([PROMTOOL, "check", "rules", file.name], capture_output=True, text=True)
         assert checked.returncode == 0, checked.stderr
         for path in glob.glob("deploy/prometheus/alerts*_test.yml") + [f"deploy/prometheus/{name}_test.yml" for name in ("recording", "verdict")]:
             text = re.sub(r"(?m)^rule_files:\n(?:  - .*\n)+", "rule_files: [rules.yml]\n", open(path).read())
             with open(f"{folder}/{os.path.basename(path)}", "w") as file:
                 file.write(text)
-            result = subprocess.run([promtool, "test", "rules", file.name], capture_output=True, text=True)
+            result = subprocess.run([PROMTOOL, "test", "rules", file.name], capture_output=True, text=True)
             failed |= set(re.findall(r'alertname(?:: |=\\?")(\w+)(?:\\?"|,)[^\n]*time: ', result.stdout + result.stderr))
     assert failed == set(shipped), f"changed, but not by the tests: {set(shipped) - failed}; changed by mistake: {failed - set(shipped)}"
 
 
 def main():
-    global HELM, MANIFESTS
+    global HELM, MANIFESTS, PROMTOOL
     HELM, MANIFESTS = sys.argv[1:3]
-    promtool = sys.argv[sys.argv.index("--promtool") + 1] if "--promtool" in sys.argv else None
+    PROMTOOL = sys.argv[sys.argv.index("--promtool") + 1] if "--promtool" in sys.argv else None
     checks = [
         each_mode_has_a_monitor_with_the_node, service_monitors_find_their_services, google_reads_each_mode, victoria_reads_each_mode,
         scrape_settings_reach_each_monitor, the_job_is_one_value, the_alert_on_nodes_knows_the_daemonset,
         the_folder_of_the_kubelet_is_one_value, alerts_can_be_changed, dashboards_have_a_folder,
     ]
-    if promtool:
-        checks.append(lambda: changes_of_alerts_have_an_effect(promtool))
+    if PROMTOOL:
+        checks.append(changes_of_alerts_have_an_effect)
     findings = 0
     for check in checks:
         try:
             check()
-        except AssertionError as finding:
+        except (AssertionError, LookupError) as finding:
             findings += 1
-            print(f"{check.__name__}: {str(finding)[:1500]}")
+            line = traceback.extract_tb(finding.__traceback__)[1].line
+            print(f"{check.__name__}: {str(finding)[:1500]} in: {line}")
     print(f"{len(checks)} checks")
     sys.exit(bool(findings))
 
