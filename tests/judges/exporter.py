@@ -58,8 +58,7 @@ class Page:
 
 
 class Exporter:
-    """A running exporter, on a free port and with the full page unless the arguments name others. It monitors GPUs only
-    if the arguments mention them."""
+    """A running exporter, on a free port unless the arguments name another. It monitors GPUs only if the arguments mention them."""
 
     def __init__(self, binary, *arguments, environment=None):
         self._folder = tempfile.TemporaryDirectory(prefix="exporter-")
@@ -67,8 +66,6 @@ class Exporter:
         arguments = [str(argument) for argument in arguments]
         if not any(argument.startswith("--gpu") for argument in arguments):
             arguments.append("--gpu=off")
-        if not any(argument.startswith("--metrics.profile") for argument in arguments):
-            arguments.append("--metrics.profile=full")
         if not any(argument.startswith("--web.listen-address") for argument in arguments):
             arguments.append("--web.listen-address=127.0.0.1:0")
         with open(log, "w") as file:

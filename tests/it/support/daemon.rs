@@ -92,9 +92,6 @@ impl Launch {
         if !arguments.iter().any(|argument| argument.starts_with("--gpu")) {
             command.args(["--gpu", "off"]);
         }
-        if !arguments.contains(&"--metrics.profile") {
-            command.args(["--metrics.profile", "full"]);
-        }
         command.args(["--web.listen-address", "127.0.0.1:0", "--web.port-file"]).arg(&port).args(arguments);
         let process = Process::spawn(&mut command);
         let mut daemon = Daemon { process, address: String::new(), folder };

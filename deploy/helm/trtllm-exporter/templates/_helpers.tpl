@@ -68,7 +68,7 @@ app.kubernetes.io/component: {{ .component | quote }}
 - --web.health-address=:8003
 {{- end }}
 {{- with .root.Values.metricsProfile }}
-{{- if ne . "default" }}
+{{- if ne . "full" }}
 - {{ printf "--metrics.profile=%s" . | quote }}
 {{- end }}
 {{- end }}

@@ -66,8 +66,6 @@ pub enum InDefault {
     Everything,
     /// Of a state set, only the series that is 1.
     CurrentState,
-    /// A sum that replaces a family of the full page. The full page does not have it.
-    Instead,
 }
 
 named_variants! {
@@ -119,10 +117,7 @@ pub struct Metric {
 impl Metric {
     #[must_use]
     pub const fn is_in(&self, profile: Profile) -> bool {
-        match profile {
-            Profile::Default => !matches!(self.in_default, InDefault::Nothing),
-            Profile::Full => !matches!(self.in_default, InDefault::Instead),
-        }
+        matches!(profile, Profile::Full) || !matches!(self.in_default, InDefault::Nothing)
     }
 
     /// Whether formats with native histograms show native buckets beside the classic ones. Our own histograms have

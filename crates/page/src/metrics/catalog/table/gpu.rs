@@ -224,8 +224,8 @@ families! {
     GpuNvlinksUp(|gpu| {
         let links = &gpu.health.nvlinks;
         (!links.is_empty()).then(|| links.iter().filter(|link| link.up).count() as u64)
-    }) = GPU.gauge("nv_gpu_nvlinks_up").shown_in_default(InDefault::Instead)
-        .help("Active NVLinks of the GPU; the full profile has nv_gpu_nvlink_up for each link instead.");
+    }) = GPU.gauge("nv_gpu_nvlinks_up").in_default()
+        .help("Active NVLinks of the GPU.");
     GpuNvlinkErrors(|gpu, series| {
         for link in &gpu.health.nvlinks {
             let number = link.link.to_string();
