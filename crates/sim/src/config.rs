@@ -157,6 +157,9 @@ pub struct Limits {
     pub max_num_tokens: u32,
     pub policy: Policy,
     pub chunked_context: bool,
+    /// Whether tokens that are found in the KV cache do not count against `max_num_tokens`. With MAX_UTILIZATION, releases before
+    /// TensorRT-LLM #15066 count them, unless another running request holds their blocks.
+    pub credits_reuse: bool,
     /// A request fails if this many already wait in the queue.
     pub max_queue: usize,
 }
@@ -315,6 +318,7 @@ impl Default for Config {
                 max_num_tokens: 8192,
                 policy: Policy::GuaranteedNoEvict,
                 chunked_context: true,
+                credits_reuse: true,
                 max_queue: 100_000,
             },
             cache: CacheConfig {

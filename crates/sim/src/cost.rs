@@ -15,8 +15,13 @@ pub struct Costs {
     pub per_attention_pair: f64,
     pub per_generation_token: f64,
     pub per_kv_token: f64,
+    /// Measured seconds of batches that only decode, by the number of requests, ascending. If there are any, they replace `base` and
+    /// `per_generation_token`.
+    pub steps: Vec<(u32, f64)>,
     /// Batch sizes with a CUDA graph, ascending. A batch between two sizes costs as much as the larger size.
     pub graphs: Vec<u32>,
+    /// Seconds that a batch without a CUDA graph takes at least, because the host launches each kernel.
+    pub eager: f64,
     pub experts: Option<Experts>,
     /// Relative standard deviation of an iteration's time on the GPU.
     pub jitter: f64,
@@ -56,6 +61,8 @@ impl Default for Costs {
             per_attention_pair: 2e-9,
             per_generation_token: 60e-6,
             per_kv_token: 40e-9,
+            steps: Vec::new(),
+            eager: 0.0,
             graphs: vec![1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256],
             experts: None,
             jitter: 0.0,
@@ -81,12 +88,29 @@ impl Costs {
         let padded = graph.filter(|_| work.context_requests == 0).copied().unwrap_or(work.generation_requests);
         let padding = f64::from(padded) / f64::from(work.generation_requests.max(1));
         let generation = work.generation_tokens as f64 * padding;
-        self.base
+        let seconds = self.decoding_seconds(generation)
             + self.per_context_token * work.context_tokens as f64
             + self.per_attention_pair * work.attention_pairs
-            + self.per_generation_token * generation
             + self.per_kv_token * work.generation_kv_tokens as f64
-            + self.experts.as_ref().map_or(0.0, |experts| experts.seconds(work.context_tokens as f64 + generation))
+            + self.experts.as_ref().map_or(0.0, |experts| experts.seconds(work.context_tokens as f64 + generation));
+        if graph.is_none() || work.context_requests > 0 { seconds.max(self.eager) } else { seconds }
+    }
+
+    /// Seconds of a batch that decodes this many tokens, without its attention: on the line through the two nearest measured steps.
+    fn decoding_seconds(&self, tokens: f64) -> f64 {
+        let size = |step: &(u32, f64)| f64::from(step.0);
+        let (Some(first), Some(last)) = (self.steps.first(), self.steps.last()) else {
+            return self.base + self.per_generation_token * tokens;
+        };
+        let pairs = || self.steps.windows(2);
+        match pairs().find(|pair| tokens <= size(&pair[1])).or_else(|| pairs().last()) {
+            Some(pair) if tokens > size(first) => {
+                let slope = (pair[1].1 - pair[0].1) / (size(&pair[1]) - size(&pair[0]));
+                pair[0].1 + slope * (tokens - size(&pair[0]))
+            }
+            Some(_) => first.1,
+            None => last.1,
+        }
     }
 
     /// Seconds of an iteration.
@@ -118,6 +142,15 @@ mod tests {
         let costs = Costs::default();
         assert!((costs.gpu_seconds(&decoding(9)) - costs.gpu_seconds(&decoding(16))).abs() < 1e-12);
         assert!(costs.gpu_seconds(&decoding(8)) < costs.gpu_seconds(&decoding(9)));
+    }
+
+    #[test]
+    fn measured_steps_are_met_and_a_batch_without_a_graph_takes_its_kernels_one_by_one() {
+        let steps = vec![(1, 0.004), (5, 0.008), (9, 0.010)];
+        let costs = Costs { steps, eager: 0.009, graphs: vec![1, 5], per_kv_token: 0.0, ..Costs::default() };
+        let seconds = [1, 3, 5, 7, 9, 11].map(|requests| costs.gpu_seconds(&decoding(requests)));
+        let expected = [0.004, 0.008, 0.008, 0.009, 0.010, 0.011];
+        assert!(seconds.iter().zip(expected).all(|(one, other)| (one - other).abs() < 1e-9), "{seconds:?}");
     }
 
     #[test]

@@ -28,6 +28,8 @@ pub struct Options {
     rate: f64,
     wave: f64,
     wave_period: f64,
+    /// Standard deviation of the logarithm of lengths. If absent, 0.7 for prompts and 0.6 for answers.
+    spread: Option<f64>,
     trace: Option<Vec<Arrival>>,
     prefix_tokens: u32,
     max_utilization: bool,
@@ -81,6 +83,8 @@ const KEYS: &[Key] = keys![
     "requests", NUMBER, o, v => o.engine.load.requests = Some(number(v, 0, u64::MAX)?);
     "iterations", NUMBER, o, v => o.iterations = Some(number(v, 0, u64::MAX)?);
     "in_flight", "1 to 1000000 requests", o, v => o.engine.load.in_flight = Some(number(v, 1, 1_000_000)?);
+    "max_tokens", TOKENS, o, v => o.engine.load.max_new_tokens = Some(number(v, 1, 1_000_000)?);
+    "spread", "0 to 2", o, v => o.spread = Some(number(v, 0.0, 2.0)?);
     "prompt_mean", TOKENS, o, v => o.prompt_mean = number(v, 1, 1_000_000)?;
     "output_mean", TOKENS, o, v => o.output_mean = number(v, 1, 1_000_000)?;
     "prefix_share", "0 to 1", o, v => o.engine.load.prefix_share = number(v, 0.0, 1.0)?;
@@ -93,10 +97,17 @@ const KEYS: &[Key] = keys![
     "tokens_per_block", "1 to 1024", o, v => o.engine.cache.tokens_per_block = number(v, 1, 1024)?;
     "policy", "max_utilization or guaranteed_no_evict", o, v =>
         o.max_utilization = word(v, "guaranteed_no_evict", "max_utilization")?;
+    "credits_reuse", "0 or 1", o, v => o.engine.limits.credits_reuse = word(v, "0", "1")?;
     "batching", "inflight or static", o, v => o.is_static = word(v, "inflight", "static")?;
     "iter_base_ms", "0.001 to 60000", o, v => o.iter_base_ms = number(v, 0.001, 60000.0)?;
     "ctx_token_us", "0 to 1000000", o, v => o.engine.costs.per_context_token = number(v, 0.0, 1e6)? / 1e6;
     "gen_request_us", "0 to 1000000", o, v => o.engine.costs.per_generation_token = number(v, 0.0, 1e6)? / 1e6;
+    "steps_ms", "requests:milliseconds, ascending and separated by commas", o, v => o.engine.costs.steps = steps(v)?;
+    "graphs", "batch sizes, ascending and separated by commas", o, v => o.engine.costs.graphs = ascending(v)?;
+    "eager_ms", "0 to 60000", o, v => o.engine.costs.eager = number(v, 0.0, 60000.0)? / 1e3;
+    "host_ms", "0 to 60000", o, v => o.engine.costs.host = number(v, 0.0, 60000.0)? / 1e3;
+    "host_request_us", "0 to 1000000", o, v => o.engine.costs.host_per_request = number(v, 0.0, 1e6)? / 1e6;
+    "overlap", "0 or 1", o, v => o.engine.costs.overlap = word(v, "0", "1")?;
     "jitter", "0 to 1", o, v => o.engine.costs.jitter = number(v, 0.0, 1.0)?;
     "spec_draft_len", "0 to 64 tokens", o, v => o.draft_len = number(v, 0, 64)?;
     "spec_acceptance", "0 to 1", o, v => o.acceptance = number(v, 0.0, 1.0)?;
@@ -105,6 +116,11 @@ const KEYS: &[Key] = keys![
     "transfer_gbps", "0.001 to 100000 gigabits per second", o, v =>
         o.engine.transfer.bytes_per_second = number(v, 0.001, 1e5)? * 1e9 / 8.0;
     "ranks", "1 to 64 ranks of attention data parallelism", o, v => o.engine.ranks.attention_dp = number(v, 1, 64)?;
+    "imbalance", "0 to 1", o, v => o.engine.ranks.imbalance = number(v, 0.0, 1.0)?;
+    "frontend_request_ms", "0 to 60000", o, v => o.engine.frontend.seconds_per_request = number(v, 0.0, 60000.0)? / 1e3;
+    "frontend_token_us", "0 to 1000000", o, v =>
+        o.engine.frontend.seconds_per_output_token = number(v, 0.0, 1e6)? / 1e6;
+    "wedge_s", "0 to 86400", o, v => o.engine.faults = vec![Fault::Wedge { at: number(v, 0.0, 86400.0)? }];
     "nonstream", "0 to 1", o, v => o.engine.load.nonstream_share = number(v, 0.0, 1.0)?;
     "timeout_s", "0.001 to 86400", o, v => o.engine.load.timeout = Some(number(v, 0.001, 86400.0)?);
     "losing", "0 to 1", o, v => o.engine.faults = vec![Fault::LoseRecords { share: number(v, 0.0, 1.0)? }];
@@ -130,6 +146,18 @@ fn number<T: std::str::FromStr + PartialOrd>(text: &str, least: T, most: T) -> O
 /// False for the first word, true for the second.
 fn word(text: &str, first: &str, second: &str) -> Option<bool> {
     (text == first || text == second).then_some(text == second)
+}
+
+/// Numbers that are separated by commas, each above the one before.
+fn ascending(text: &str) -> Option<Vec<u32>> {
+    let sizes: Vec<u32> = text.split(',').map(|size| number(size, 1, 65536)).collect::<Option<_>>()?;
+    sizes.is_sorted_by(|one, next| one < next).then_some(sizes)
+}
+
+fn steps(text: &str) -> Option<Vec<(u32, f64)>> {
+    let (sizes, times): (Vec<_>, Vec<_>) = text.split(',').map(|step| step.split_once(':')).collect::<Option<_>>()?;
+    let seconds = times.iter().map(|ms| Some(number(ms, 0.001, 60000.0)? / 1e3));
+    Some(ascending(&sizes.join(","))?.into_iter().zip(seconds.collect::<Option<Vec<f64>>>()?).collect())
 }
 
 fn role(text: &str) -> Option<Role> {
@@ -269,8 +297,8 @@ impl Options {
             sigma,
             max: mean.saturating_mul(6),
         };
-        load.prompt = length(self.prompt_mean, 0.7);
-        load.output = length(self.output_mean, 0.6);
+        load.prompt = length(self.prompt_mean, self.spread.unwrap_or(0.7));
+        load.output = length(self.output_mean, self.spread.unwrap_or(0.6));
         load.arrivals = match &self.trace {
             Some(trace) => Arrivals::Recorded(trace.clone()),
             None if self.rate > 0.0 => Arrivals::Day { mean: self.rate, swing: self.wave, period: self.wave_period },
@@ -329,6 +357,7 @@ impl Default for Options {
             rate: 8.0,
             wave: 0.6,
             wave_period: 60.0,
+            spread: None,
             trace: None,
             prefix_tokens: 384,
             max_utilization: false,
@@ -371,6 +400,15 @@ mod tests {
         assert!(error.ends_with("use generation, context, 1 for generation, or 0"), "{error}");
         let transfer = Options::parse("sim:?transfer_ms=20&transfer_gbps=8").unwrap().config(&Host::default()).transfer;
         assert_eq!((transfer.seconds, transfer.bytes_per_second), (0.02, 1e9));
+    }
+
+    #[test]
+    fn steps_and_graphs_are_lists_in_ascending_order() {
+        let costs = Options::parse("sim:?steps_ms=1:4,8:5.5&graphs=1,8").unwrap().config(&Host::default()).costs;
+        assert_eq!((costs.steps, costs.graphs), (vec![(1, 0.004), (8, 0.0055)], vec![1, 8]));
+        for wrong in ["steps_ms=8:5,1:4", "steps_ms=1", "graphs=8,8", "graphs="] {
+            assert!(Options::parse(&format!("sim:?{wrong}")).unwrap_err().contains("ascending"), "{wrong}");
+        }
     }
 
     #[test]

@@ -31,6 +31,8 @@ pub(crate) struct Batch {
     /// Seconds to load adapters, and to copy blocks from and to the host.
     pub(crate) loading: f64,
     pub(crate) resumed: u32,
+    /// Cached tokens that count against the limit of tokens.
+    uncredited: u64,
     pub(crate) answers: Answers,
 }
 
@@ -196,7 +198,7 @@ impl Rank {
         let limits = &pass.config.limits;
         let chunks = pass.config.chunks_context();
         for index in 0..self.active.len() {
-            let used = batch.work.generation_tokens + batch.work.context_tokens;
+            let used = batch.work.generation_tokens + batch.work.context_tokens + batch.uncredited;
             let budget = u64::from(limits.max_num_tokens).saturating_sub(used) as u32;
             if batch.work.scheduled >= pass.batch_limit || budget == 0 {
                 return;
@@ -238,6 +240,9 @@ impl Rank {
                 return;
             }
             let made = u32::from(chunk == left);
+            if !limits.credits_reuse && request.scheduled_at.is_none() {
+                batch.uncredited += u64::from(filled);
+            }
             request.shares[pass.slot] = Share { is_scheduled: true, filled: chunk, made, ..Share::default() };
             request.scheduled_at.get_or_insert(pass.now);
             batch.work.scheduled += 1;
