@@ -163,16 +163,17 @@ impl Iterations {
             (_, Some(time), _) => self.observe_time(&work, time),
         }
         self.observe_batch(latest, iteration, &work);
-        self.observe_admission(latest, iteration, &work);
+        self.observe_admission(latest, iteration, &work, before);
     }
 
     /// Counts whether prompts begin only when requests have ended, as they do if they wait for the blocks of others.
-    fn observe_admission(&mut self, latest: &Latest, iteration: &Iteration, work: &Work) {
+    fn observe_admission(&mut self, latest: &Latest, iteration: &Iteration, work: &Work, before: Option<Work>) {
         let Admission { may_follow, completed: [last, before_last] } = self.admission;
         let begins = work.context_requests > 0.0;
         let has_end = match iteration.backend {
-            // Its record counts what ended before the batch was formed.
-            Backend::TensorRt => iteration.completed > 0,
+            // Its record counts what ended before the batch was formed. Before 0.13, it does not: then fewer requests decode than before.
+            Backend::TensorRt if iteration.tells_completed => iteration.completed > 0,
+            Backend::TensorRt => before.is_some_and(|before| before.generation_requests > work.generation_requests),
             Backend::PyTorch | Backend::VisualGen => last + before_last > 0,
         };
         if may_follow && iteration.known {

@@ -378,3 +378,33 @@ fn entry_of_overlap(last_batch: u64) -> PerfMetricsEntry {
     serde_json::from_value(serde_json::json!({"perf_metrics": metrics, "prompt_tokens": 100, "output_tokens": 2}))
         .unwrap()
 }
+
+/// The C++ Executor tells how many requests completed only since 0.13. Before, a smaller batch shows it.
+#[test]
+fn a_prompt_that_begins_when_another_request_has_ended_is_known_without_a_count_of_ends() {
+    let ends = |tells: bool| {
+        let mut bench = Bench::new();
+        for iter in 1..=40_u64 {
+            // Two requests decode; each tenth iteration, one of them has ended and a prompt begins. Another request waits.
+            let begins = iter % 10 == 0;
+            bench.absorb(&IterationStats {
+                iter: Some(iter),
+                num_active_requests: Some(3),
+                timestamp: Some(RecordTime { micros: iter as i64 * 10_000, zoned: false }),
+                num_completed_requests: tells.then_some(i64::from(begins)),
+                inflight_batching_stats: Some(InflightBatchingStats {
+                    num_scheduled_requests: Some(2),
+                    num_context_requests: Some(i64::from(begins)),
+                    num_gen_requests: Some(2 - i64::from(begins)),
+                    micro_batch_id: Some(0),
+                    ..InflightBatchingStats::default()
+                }),
+                ..IterationStats::default()
+            });
+        }
+        let sums = bench.engine.analysis.iterations.sums;
+        (sums.admissions, sums.admissions_without_end)
+    };
+    assert_eq!(ends(true), ends(false));
+    assert_eq!(ends(false), (4.0, 0.0));
+}

@@ -136,6 +136,8 @@ pub struct Iteration {
     pub waited: Option<f64>,
     pub started: u64,
     pub completed: u64,
+    /// The record tells how many requests completed.
+    pub tells_completed: bool,
     /// No record before it is missing.
     pub known: bool,
     /// The time of its batch. A record of the C++ executor has the time of the batch before.
@@ -160,6 +162,7 @@ impl Iteration {
             active: record.num_active_requests,
             started: counted.started,
             completed: counted.completed,
+            tells_completed: record.num_completed_requests.is_some(),
             copied: false,
             late,
             waited: counted.waited,
