@@ -240,18 +240,22 @@ impl VerdictInput {
         (!known.is_empty()).then(|| known.iter().sum::<f64>() / known.len() as f64)
     }
 
+    /// Share of the time of iterations that their forward passes took, by the engine's own times.
+    #[must_use]
+    pub fn forward_share(&self) -> Option<f64> {
+        let sums = &self.now.sums;
+        (sums.device_known_seconds > 0.0).then(|| sums.device_seconds / sums.device_known_seconds)
+    }
+
     /// Share of the time of iterations in which no kernel ran: from the engine's own times of its forward passes, or from the utilization
-    /// of its GPUs if the engine is busy. `prevDeviceStepTimeMS` does not show this, because it spans the whole pass.
+    /// of its GPUs if the engine is busy, whichever is larger. A forward pass in which the GPU waits for the host counts as work in the
+    /// engine's own times. `prevDeviceStepTimeMS` does not show this, because it spans the whole pass.
     #[must_use]
     pub fn gpu_idle(&self) -> Option<f64> {
-        let sums = &self.now.sums;
-        let by_engine =
-            (sums.device_known_seconds > 0.0).then(|| (1.0 - sums.device_seconds / sums.device_known_seconds).max(0.0));
-        let by_gpus = || {
-            let busy = self.busy();
-            (busy >= 0.5).then(|| self.utilization().map(|used| (1.0 - used / busy).max(0.0))).flatten()
-        };
-        by_engine.or_else(by_gpus)
+        let by_engine = self.forward_share().map(|share| (1.0 - share).max(0.0));
+        let busy = self.busy();
+        let by_gpus = self.utilization().filter(|_| busy >= 0.5).map(|used| (1.0 - used / busy).max(0.0));
+        by_engine.into_iter().chain(by_gpus).reduce(f64::max)
     }
 
     /// All requests that ended, and those that failed or timed out. A request that its client cancels has not failed.

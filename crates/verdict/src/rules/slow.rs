@@ -122,7 +122,8 @@ pub(super) fn host(input: &VerdictInput) -> Option<Found> {
         return None;
     }
     let iteration = input.now.distributions.iteration.mean();
-    let forward = iteration.filter(|_| input.now.sums.device_known_seconds > 0.0).map(|seconds| (1.0 - idle) * seconds);
+    let share = input.forward_share();
+    let forward = share.zip(iteration).map(|(share, seconds)| share * seconds);
     let (remedy, settings) = input.by_backend::<(_, &[&str])>(
         (
             "Give the process more CPU; keep the overlap scheduler on (disable_overlap_scheduler: false) and CUDA graphs \
@@ -138,7 +139,7 @@ pub(super) fn host(input: &VerdictInput) -> Option<Found> {
             .with("mean forward pass of the GPU", forward, Unit::Seconds, None)
             .with("utilization of the GPUs", input.utilization(), Unit::Share, None)
             .severity(input.severity())
-            .unsure(forward.is_none())
+            .unsure(share.is_none_or(|share| 1.0 - share < IDLE_GPU))
             .remedy(remedy, settings),
     )
 }

@@ -14,7 +14,8 @@ pub(super) const NO_ROOM: f64 = 0.8;
 pub(super) const REUSE_MATTERS: f64 = 0.4;
 /// It is uncertain whether a larger batch is enough if this many times as many requests wait as run.
 const MANY_WAIT: f64 = 4.0;
-/// The KV cache is too small if at least this share of it is used. If less is used, requests wait for reserved blocks.
+/// The KV cache is too small if at least this share of it is used, or would be if the running requests were at their end. If less, requests
+/// wait for blocks that are reserved and never used.
 const CACHE_USED: f64 = 0.7;
 /// The KV cache is too small if there are at least this many pauses of requests per iteration.
 const PAUSES: f64 = 0.005;
@@ -84,7 +85,9 @@ pub(super) fn kv_capacity(input: &VerdictInput) -> Option<Found> {
     let pauses = VerdictInput::share(input.now.pauses(), sums.iterations);
     let pausing = pauses >= PAUSES && used >= CACHE_USED;
     let at_batch = input.of_waits(sums.waits_at_batch_limit) >= MOST;
-    let full = input.waits() && !at_batch && (used >= CACHE_USED || input.of_waits(sums.waits_at_full_cache) >= MOST);
+    let at_end = waits_for_reserved(input).map(|_| used_at_end(input, used)).filter(|used| *used >= CACHE_USED);
+    let is_used = used >= CACHE_USED || input.of_waits(sums.waits_at_full_cache) >= MOST || at_end.is_some();
+    let full = input.waits() && !at_batch && is_used;
     if !(pausing || full) {
         return None;
     }
@@ -102,6 +105,7 @@ pub(super) fn kv_capacity(input: &VerdictInput) -> Option<Found> {
     Some(
         waiting(input, &format!("{} of the KV cache are used", percent(used)))
             .with("used share of the KV cache", used, Unit::Share, CACHE_USED)
+            .with("used share if all answers were at their end", at_end, Unit::Share, CACHE_USED)
             .with("pauses for each iteration", pauses, Unit::Ratio, PAUSES)
             // Without the costs of iterations, it is unknown whether computing prompts keeps the blocks in use. Without the hits of requests,
             // it is unknown whether prompts are computed again.
@@ -174,32 +178,40 @@ pub(super) fn batch_limit(input: &VerdictInput) -> Option<Found> {
 }
 
 /// Requests with a seat begin only after others have ended, although no other limit is reached. So these hold what the waiting ones need.
-pub(super) fn kv_reservation(input: &VerdictInput) -> Option<Found> {
+/// Returns the share of the waits that are at no other limit, and the share of the prompts that begin before another request ends.
+fn waits_for_reserved(input: &VerdictInput) -> Option<(f64, f64)> {
     let sums = &input.now.sums;
     let by_chance = sums.admissions * VerdictInput::share(sums.chances_without_end, sums.chances);
-    if input.facts.never_reserves || by_chance < ENOUGH_CHANCES || sums.admissions_without_end > BEFORE_ENDS * by_chance
-    {
+    let before_ends = VerdictInput::share(sums.admissions_without_end, by_chance);
+    if input.facts.never_reserves || by_chance < ENOUGH_CHANCES || before_ends > BEFORE_ENDS {
         return None;
     }
-    let used = input.cache_used().filter(|used| *used < CACHE_USED && input.has_work && input.waits())?;
     let at_limit = sums.waits_at_batch_limit.max(sums.waits_at_token_limit).max(sums.waits_at_full_cache);
     let at_none = 1.0 - input.of_waits(at_limit);
-    (at_none >= MOST).then(|| {
-        let (policy, setting) = input.by_backend(
-            ("scheduler_config.capacity_scheduler_policy: MAX_UTILIZATION", "scheduler_config"),
-            ("batch_scheduler_policy: max_utilization", "batch_scheduler_policy"),
-        );
+    (at_none >= MOST && input.has_work && input.waits()).then_some((at_none, before_ends))
+}
+
+/// The share of the KV cache that the running requests would use if all were at their end: on average, half of an answer is computed.
+fn used_at_end(input: &VerdictInput, used: f64) -> f64 {
+    let sums = &input.now.sums;
+    let all = sums.context_tokens + sums.decoded_tokens;
+    used / (1.0 - 0.5 * VerdictInput::share(sums.decoded_tokens, all))
+}
+
+pub(super) fn kv_reservation(input: &VerdictInput) -> Option<Found> {
+    let (at_none, before_ends) = waits_for_reserved(input)?;
+    let used = input.cache_used().filter(|used| used_at_end(input, *used) < CACHE_USED)?;
+    let (policy, setting) = input.by_backend(
+        ("scheduler_config.capacity_scheduler_policy: MAX_UTILIZATION", "scheduler_config"),
+        ("batch_scheduler_policy: max_utilization", "batch_scheduler_policy"),
+    );
+    Some(
         waiting(input, &format!("Requests wait for blocks of the KV cache although only {} are used", percent(used)))
             .with("used share of the KV cache", used, Unit::Share, CACHE_USED)
             .with("waits at no other limit", at_none, Unit::Share, MOST)
-            .with(
-                "prompts that begin before another request ends",
-                VerdictInput::share(sums.admissions_without_end, by_chance),
-                Unit::Share,
-                BEFORE_ENDS,
-            )
-            .remedy(format!("Lower the max_tokens that clients ask for, or set {policy}."), &[setting])
-    })
+            .with("prompts that begin before another request ends", before_ends, Unit::Share, BEFORE_ENDS)
+            .remedy(format!("Lower the max_tokens that clients ask for, or set {policy}."), &[setting]),
+    )
 }
 
 pub(super) fn load(input: &VerdictInput) -> Option<Found> {
@@ -209,4 +221,38 @@ pub(super) fn load(input: &VerdictInput) -> Option<Found> {
             .with("time needed for all that arrives", offered, Unit::Share, NO_ROOM)
             .remedy("Add replicas, or limit the load: no setting of this engine makes room for it.", &[])
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use trtllm_analysis::ObservedEngine;
+    use trtllm_analysis::window::{Mark, Window};
+    use trtllm_fold::EngineState;
+
+    use super::*;
+    use crate::input::EngineFacts;
+
+    #[test]
+    fn blocks_that_answers_will_use_are_not_only_reserved() {
+        let named = |used: f64| {
+            let (engine, mut window) = (ObservedEngine::new(Duration::from_secs(15)), Window::default());
+            for slot in 0..13_u8 {
+                let (mut mark, past) = (Mark::of(&engine, 5.0 * f64::from(slot)), f64::from(slot));
+                let sums = &mut mark.sums;
+                (sums.iterations, sums.waits, sums.backlog) = (200.0 * past, 200.0 * past, 2000.0 * past);
+                (sums.cache_known, sums.cache_peak) = (200.0 * past, 200.0 * used * past);
+                // Half of the tokens are of answers. Each request begins after another one has ended.
+                (sums.context_tokens, sums.decoded_tokens) = (1000.0 * past, 1000.0 * past);
+                (sums.admissions, sums.chances, sums.chances_without_end) = (4.0 * past, 100.0 * past, 96.0 * past);
+                mark.counts.started = 4.0 * past;
+                window.push(mark);
+            }
+            let input = VerdictInput::of(EngineFacts::in_state(EngineState::Busy), &window, &[]).unwrap();
+            (kv_capacity(&input).is_some(), kv_reservation(&input).is_some())
+        };
+        // At their end, requests use 4/3 of the blocks that they use now.
+        assert_eq!([0.3, 0.5, 0.55, 0.75].map(named), [(false, true), (false, true), (true, false), (true, false)]);
+    }
 }
