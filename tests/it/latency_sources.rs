@@ -19,19 +19,10 @@ use crate::support::{ensure, until};
 
 const DOCUMENT: &str = include_str!("../../docs/sources.md");
 /// Each latency that the table in docs/sources.md names, and the families that it covers.
-const COLUMNS: [(&str, &[&str]); 9] = [
+const COLUMNS: [(&str, &[&str]); 10] = [
     ("iterations", &["iteration_latency_seconds"]),
-    (
-        "request times",
-        &[
-            "time_to_first_token_seconds",
-            "e2e_request_latency_seconds",
-            "request_queue_time_seconds",
-            "request_prefill_time_seconds",
-            "request_decode_time_seconds",
-            "request_inference_time_seconds",
-        ],
-    ),
+    (FEW_TIMES, &["time_to_first_token_seconds", "e2e_request_latency_seconds", "request_queue_time_seconds"]),
+    (PARTS, &["request_prefill_time_seconds", "request_decode_time_seconds", "request_inference_time_seconds"]),
     ("time per output token", &["time_per_output_token_seconds"]),
     ("inter-token latency", &["inter_token_latency_seconds"]),
     ("inter-step latency", &["inter_step_latency_seconds"]),
@@ -47,6 +38,9 @@ const COLUMNS: [(&str, &[&str]); 9] = [
         ],
     ),
 ];
+/// The table says `request times` for both.
+const FEW_TIMES: &str = "first three request times";
+const PARTS: &str = "last three request times";
 /// The value in seconds of every time on the server's page. It differs from all times in entries of `/perf_metrics` and
 /// in request rows.
 const OF_PAGE: f64 = 0.375;
@@ -84,7 +78,8 @@ fn rows() -> Vec<Row> {
 
 /// The source of each of `COLUMNS` in a cell such as `records: iterations; page: request times, time per output token`. A
 /// latency that the cell does not name is absent.
-fn sources_in(cell: &str) -> [String; 9] {
+fn sources_in(cell: &str) -> [String; 10] {
+    let cell = cell.replace(": request times", &format!(": {FEW_TIMES}, {PARTS}"));
     let groups = cell.split("; ").filter_map(|group| group.split_once(": "));
     let named = groups.flat_map(|(source, names)| names.split(", ").map(move |name| (name, source)));
     let named: BTreeMap<&str, &str> = named.collect();
@@ -157,19 +152,20 @@ impl Server {
     fn page(&self) -> String {
         let prefix = if self.has_endpoint { "" } else { "trtllm_" };
         let requests = u64::from(self.ended);
-        let mut page = format!("{prefix}request_success_total{{finished_reason=\"stop\"}} {requests}.0\n");
+        let engine = "engine_type=\"undefined\"";
+        let mut page = format!("{prefix}request_success_total{{{engine},finished_reason=\"stop\"}} {requests}.0\n");
         let of_old_page = [
             "time_to_first_token_seconds",
             "time_per_output_token_seconds",
             "e2e_request_latency_seconds",
             "request_queue_time_seconds",
         ];
-        for (_, families) in &COLUMNS[1..3] {
+        for (_, families) in &COLUMNS[1..4] {
             for family in families.iter().filter(|family| !self.has_endpoint || of_old_page.contains(family)) {
-                page += &format!(
-                    "{prefix}{family}_bucket{{le=\"0.5\"}} {requests}.0\n{prefix}{family}_bucket{{le=\"+Inf\"}} {requests}.0\n"
-                );
-                page += &format!("{prefix}{family}_sum {}\n", requests as f64 * OF_PAGE);
+                for bound in ["0.5", "+Inf"] {
+                    page += &format!("{prefix}{family}_bucket{{{engine},le=\"{bound}\"}} {requests}.0\n");
+                }
+                page += &format!("{prefix}{family}_sum{{{engine}}} {}\n", requests as f64 * OF_PAGE);
             }
         }
         page
@@ -271,7 +267,7 @@ fn check(row: Row) {
     let polls = if is("trtllm-disagg:") { 2 } else { 30 };
     daemon.poll(&[], polls);
     let is_read = is("trtllm-serve:") && !source.contains("prometheus_metrics=false") && has("return_perf_metrics");
-    if is_read && !has_endpoint {
+    if is_read {
         daemon.until(|page| {
             let finished = page.find("nv_trt_llm_requests_finished_total", &["reason=stop"]);
             ensure(finished.is_some(), || format!("{}: the page was not taken", cells.join(" | ")))

@@ -80,7 +80,9 @@ pub(super) fn family_names(page: &[u8]) -> BTreeSet<String> {
 }
 
 fn add(metrics: &mut ServerMetrics, sample: &ParsedSample<'_>) {
-    let Some(name) = sample.name.strip_prefix("trtllm_") else { return };
+    // Up to release 1.2, names have no prefix. The label tells them from those of other servers.
+    let bare = || sample.label("engine_type").map(|_| sample.name);
+    let Some(name) = sample.name.strip_prefix("trtllm_").or_else(bare) else { return };
     if let Some(section) = config_section(name) {
         metrics.config.entry(section).or_insert_with(|| sample.configuration());
         return;
@@ -293,6 +295,15 @@ mod tests {
         // The sum of both ranks.
         assert_eq!(metrics.scheduled_batch_size, Some(7));
         assert_eq!(metrics.counts.len(), 3 + 3 + 1 + 4 + 20 + 1 + 10 + 1);
+    }
+
+    #[test]
+    fn names_without_a_prefix_are_those_of_old_releases_only_with_their_label() {
+        let page = include_str!("../../../tests/fixtures/prometheus_v1.1_aibrix2004.txt");
+        let (metrics, sum) = (parse(page), ServerCounter::HistogramSum(RequestHistogram::EndToEnd));
+        assert_eq!(values(&metrics, &sum), [3_487_823_999]);
+        let other = page.replace("engine_type=\"undefined\",", "");
+        assert!(parse(&other).counts.is_empty());
     }
 
     #[test]

@@ -37,7 +37,7 @@ blind_spots! {
     Failures = "failures": "Neither a server nor a publisher tells of each request that fails.",
         "The log of the server, or the errors that its clients or its gateway count. Only an engine that the exporter hosts (`executor:`) shows all of them.",
     RequestTimes = "request_times": "Nothing tells the times of requests.",
-        "`return_perf_metrics: true`, and up to release 1.2 `perf_metrics_max_requests`; or `enable_iter_req_stats: true`.",
+        "`return_perf_metrics: true`, or `enable_iter_req_stats: true`.",
     BatchLimit = "batch_limit": "Nothing tells max_batch_size.",
         "A publisher that sends the engine's settings.",
     TokenLimit = "token_limit": "Nothing tells max_num_tokens.",
