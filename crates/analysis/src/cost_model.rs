@@ -93,6 +93,9 @@ const RECENT: usize = 256;
 const UNNOTICED: usize = 64;
 /// After this many slow iterations (about an hour), the slow speed counts as normal and the model starts again.
 const NEW_NORMAL: u32 = 200_000;
+/// Decoding has a step in its costs if an iteration takes this many times as long as one with fewer tokens, for each time that it has as many
+/// tokens. Costs that are a sum of a fixed part and parts for each token never exceed 1.
+const STEP: f64 = 1.15;
 /// The fit is used for work up to this many times the largest work that was learned.
 const FAR: f64 = 4.0;
 
@@ -259,6 +262,20 @@ impl CostModel {
             context_tokens: f64::from(cell.work[0]) * 1e3,
             generation_tokens: f64::from(cell.work[1]) * 1e2,
             kv_tokens: f64::from(cell.work[2]) * 1e5,
+        })
+    }
+
+    /// Two kinds of iterations that only decode, between which the costs have a step: the larger one takes so much longer that its tokens do
+    /// not explain it. For example, it has no CUDA graph.
+    #[must_use]
+    pub fn decoding_step(&self) -> Option<[EqualWork; 2]> {
+        let enough = |work: &EqualWork| work.context_tokens <= 0.0 && work.iterations >= KNOWN.into();
+        let sizes: Vec<_> = self.equal_work().filter(enough).collect();
+        let pairs = (1..sizes.len()).flat_map(|large| (0..large).rev().map(move |small| [small, large]));
+        pairs.map(|pair| pair.map(|at| sizes[at])).find(|[small, large]| {
+            let times = |of: fn(&EqualWork) -> f64| of(large) / of(small);
+            let tokens = times(|work| work.generation_tokens).max(times(|work| work.kv_tokens + 1.0));
+            times(|work| work.seconds) > STEP * tokens
         })
     }
 

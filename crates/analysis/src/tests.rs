@@ -408,3 +408,46 @@ fn a_prompt_that_begins_when_another_request_has_ended_is_known_without_a_count_
     assert_eq!(ends(true), ends(false));
     assert_eq!(ends(false), (4.0, 0.0));
 }
+
+/// The two sizes between which decoding has a step, for an engine that takes these seconds for batches of 1 to 256 requests.
+fn decoding_step(seconds: impl Fn(f64) -> f64) -> Option<[f64; 2]> {
+    let mut model = cost_model::CostModel::default();
+    for requests in (0..20).flat_map(|_| 1..=256) {
+        let requests = f64::from(requests);
+        let work = cost_model::Work {
+            generation_requests: requests,
+            generation_tokens: requests,
+            kv_tokens: 300.0 * requests,
+            ..Default::default()
+        };
+        model.observe(&work, seconds(requests));
+    }
+    model.decoding_step().map(|pair| pair.map(|work| work.generation_tokens))
+}
+
+#[test]
+fn batches_without_a_graph_or_with_a_far_larger_one_are_a_step_and_measured_ones_are_none() {
+    let [below, above] = decoding_step(|requests| if requests <= 128.0 { 0.0055 } else { 0.02 }).unwrap();
+    assert!(below <= 128.0 && above > 128.0, "{below} {above}");
+    assert_eq!(decoding_step(|requests| 0.008 + 60e-6 * requests), None);
+    let padded = |sizes: &'static [f64]| {
+        move |requests: f64| 0.004 + 60e-6 * sizes.iter().find(|size| **size >= requests).unwrap_or(&requests)
+    };
+    assert!(decoding_step(padded(&[1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0])).is_some());
+    let usual = &[1.0, 2.0, 4.0, 8.0, 16.0, 24.0, 32.0, 48.0, 64.0, 96.0, 128.0, 192.0, 256.0];
+    assert_eq!(decoding_step(padded(usual)), None);
+    // Milliseconds of 1, 4, 16, 32, 64 and 128 requests on H100 (waynehacking8/trtllm-triton-serving).
+    for curve in [
+        [2.57, 2.77, 3.04, 3.10, 3.67, 7.34],
+        [8.66, 8.73, 9.62, 10.30, 11.36, 21.15],
+        [4.8, 4.89, 5.26, 5.66, 6.51, 8.95],
+    ] {
+        let sizes = [1.0, 4.0, 16.0, 32.0, 64.0, 128.0];
+        let measured = |requests: f64| {
+            let at = sizes.iter().rposition(|size| *size <= requests).unwrap_or(0).min(4);
+            let slope = (curve[at + 1] - curve[at]) / (sizes[at + 1] - sizes[at]);
+            (curve[at] + slope * (requests - sizes[at])) / 1e3
+        };
+        assert_eq!(decoding_step(measured), None, "{curve:?}");
+    }
+}

@@ -264,7 +264,7 @@ impl EngineSlot {
         let completed = engine.totals().requests_completed as f64;
         let has_no_latencies = requests.source == LatencySource::None;
         let has_no_goodput = objectives.is_some_and(|totals| totals.goodput_tokens.is_none());
-        let has_drafted = iterations.has_drafted;
+        let (has_drafted, decoding_step) = (iterations.has_drafted, iterations.model.decoding_step());
         let bench = source.bench_report.clone();
         // The engine is not locked while its numbers are judged.
         drop(engine);
@@ -283,6 +283,7 @@ impl EngineSlot {
             has_no_latencies,
             has_no_goodput,
             has_drafted,
+            decoding_step,
             unread_keys: &unread_keys,
             missing_endpoints: &missing_endpoints,
             bench: bench.as_deref(),

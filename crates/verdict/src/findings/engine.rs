@@ -1,5 +1,6 @@
 //! Findings about an engine: numbers that do not arrive, are incomplete or are old, and a rate below that of its benchmark.
 
+use trtllm_analysis::cost_model::EqualWork;
 use trtllm_analysis::window::Span;
 use trtllm_fold::EngineState;
 use trtllm_records::BenchReport;
@@ -44,11 +45,19 @@ finding_rules! {
     SPECULATION_OFF = "speculation-off", Engine, Info:
         "The engine no longer drafts tokens.",
         "It has drafted tokens since its start, and in the last minute none, while at least 100 iterations decoded.",
-        "If acceptance_rate_threshold is set, speculation goes off for good once too few drafts are accepted (TensorRT-LLM #12905): restart the          engine, and lower the threshold or use a draft model that fits better. With max_concurrency, the engine drafts only in smaller batches,          and there is nothing to do.";
+        "If acceptance_rate_threshold is set, speculation goes off for good once too few drafts are accepted (TensorRT-LLM #12905): restart the \
+         engine, and lower the threshold or use a draft model that fits better. With max_concurrency, the engine drafts only in smaller \
+         batches, and there is nothing to do.";
+    DECODING_STEP = "decoding-step", Engine, Info:
+        "From a certain batch size on, decoding takes much longer than its tokens explain.",
+        "Of the iterations that only decode, larger ones take at least 1.15 times as long as their tokens explain, and the batches of the last \
+         minute are larger than the step.",
+        "Such batches probably run without a CUDA graph, or padded to a much larger one. List their sizes in cuda_graph_config.batch_sizes, or \
+         raise its max_batch_size (in some releases 128 by default, TensorRT-LLM #7031) to the max_batch_size of the engine.";
     NO_LATENCIES = "request-latencies-missing", Engine, Info:
         "The engine reports no times of requests, so there are no latency histograms.",
         "Requests complete, and nv_trt_llm_request_latency_info says none.",
-        "return_perf_metrics: true; up to release 1.2 also perf_metrics_max_requests above 0. Or, in newer releases, \
+        "return_perf_metrics: true. Or, in newer releases, \
          perf_metrics_output_dir: DIR, and --source trtllm-serve:…?perf_metrics_dir=DIR. C++ Executor: OutputConfig.returnPerfMetrics, or \
          requestStatsMaxIterations above 0.";
     FIRST_TOKEN_EARLY = "first-token-early", Engine, Info:
@@ -115,6 +124,8 @@ pub struct EngineCase<'a> {
     pub has_no_goodput: bool,
     /// The engine has drafted tokens since its start.
     pub has_drafted: bool,
+    /// Two kinds of iterations between which the costs of decoding have a step.
+    pub decoding_step: Option<[EqualWork; 2]>,
     pub unread_keys: &'a [String],
     pub missing_endpoints: &'a [&'static str],
     pub bench: Option<&'a BenchReport>,
@@ -154,6 +165,20 @@ pub fn findings(case: &EngineCase<'_>) -> Vec<Finding> {
             Unit::Count,
             MANY,
         ));
+    }
+    let tokens = input.of_iterations(span.sums.generation_requests + span.sums.draft_tokens);
+    if let Some([below, above]) =
+        case.decoding_step.filter(|[below, _]| input.facts.is_pytorch && tokens >= below.generation_tokens)
+    {
+        let step = DECODING_STEP.about(subject).with(
+            "decoded tokens below the step",
+            below.generation_tokens,
+            Unit::Count,
+            None,
+        );
+        let step = step.with("time of such an iteration", below.seconds, Unit::Seconds, None);
+        let step = step.with("decoded tokens above the step", above.generation_tokens, Unit::Count, None);
+        found.push(step.with("time of such an iteration", above.seconds, Unit::Seconds, None));
     }
     found.extend(newer(subject, case.unread_keys, case.missing_endpoints));
     if case.has_no_latencies && case.completed >= SOME_REQUESTS && span.counts.completed > 0.0 {

@@ -3,6 +3,7 @@
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
 use trtllm_analysis::ObservedEngine;
+use trtllm_analysis::cost_model::EqualWork;
 use trtllm_analysis::window::{Mark, Window};
 use trtllm_fold::EngineState;
 use trtllm_fold::orchestrator::OrchestratorFold;
@@ -32,6 +33,7 @@ struct Scene {
     has_no_latencies: bool,
     has_no_goodput: bool,
     has_drafted: bool,
+    decoding_step: Option<[EqualWork; 2]>,
     unread_keys: Vec<String>,
     bench: Option<BenchReport>,
 }
@@ -57,6 +59,7 @@ impl Scene {
             has_no_latencies: false,
             has_no_goodput: false,
             has_drafted: false,
+            decoding_step: None,
             unread_keys: Vec::new(),
             bench: None,
         }
@@ -75,6 +78,7 @@ impl Scene {
             has_no_latencies: self.has_no_latencies,
             has_no_goodput: self.has_no_goodput,
             has_drafted: self.has_drafted,
+            decoding_step: self.decoding_step,
             unread_keys: &self.unread_keys,
             missing_endpoints: &[],
             bench: self.bench.as_ref(),
@@ -88,11 +92,15 @@ impl Scene {
     }
 }
 
+fn decoding(generation_tokens: f64, seconds: f64) -> EqualWork {
+    EqualWork { iterations: 100.0, seconds, context_tokens: 0.0, generation_tokens, kv_tokens: 0.0 }
+}
+
 #[test]
 fn a_healthy_engine_has_no_finding_and_each_problem_one() {
     assert_eq!(names(&Scene::new().found()), [""; 0]);
     type Change = fn(&mut Scene);
-    let cases: [(&str, Change); 13] = [
+    let cases: [(&str, Change); 14] = [
         ("engine-restarted", |scene| scene.after.counts.restarts = 1.0),
         ("source-failing", |scene| scene.after.polling.polls_failed = 6.0),
         ("records-rejected", |scene| scene.after.polling.records_rejected = 1.0),
@@ -100,6 +108,7 @@ fn a_healthy_engine_has_no_finding_and_each_problem_one() {
         ("statistics-sampled", |scene| scene.after.sampling = 10.0),
         ("engine-newer", |scene| scene.unread_keys.push("numDreams".to_owned())),
         ("speculation-off", |scene| (scene.has_drafted, scene.after.sums.generation_iterations) = (true, 100.0)),
+        ("decoding-step", |scene| scene.decoding_step = Some([decoding(8.0, 0.01), decoding(16.0, 0.05)])),
         ("request-latencies-missing", |scene| scene.has_no_latencies = true),
         ("first-token-early", |scene| {
             (scene.notices.first_token_is_early, scene.after.distributions.ttft.count) = (true, 9.0);
@@ -123,6 +132,8 @@ fn a_healthy_engine_has_no_finding_and_each_problem_one() {
             (true, 6000.0, 5.0);
     });
     assert_eq!(names(&drafts), [""; 0], "it still drafts");
+    let step = Scene::with(|scene| scene.decoding_step = Some([decoding(9.0, 0.01), decoding(16.0, 0.05)]));
+    assert_eq!(names(&step), [""; 0], "the batches are smaller");
     // The page with the reasons is read later than the records.
     assert_eq!(names(&Scene::with(|scene| scene.after.counts.ended_well = 96.0)), [""; 0]);
 }
