@@ -102,6 +102,14 @@ pub(super) fn kv_capacity(input: &VerdictInput) -> Option<Found> {
             "kv_cache_free_gpu_mem_fraction",
         ),
     );
+    let (policy, other) = policy(input, "GUARANTEED_NO_EVICT", "guaranteed_no_evict");
+    // A paused request is computed again. KV cache manager V2 has no other policy.
+    let (first, settings) = match pausing && !input.facts.never_reserves {
+        true => {
+            (format!("Set {policy}, so that no request is paused; first tokens may come later. "), vec![other, setting])
+        }
+        false => (String::new(), vec![setting]),
+    };
     Some(
         waiting(input, &format!("{} of the KV cache are used", percent(used)))
             .with("used share of the KV cache", used, Unit::Share, CACHE_USED)
@@ -110,7 +118,15 @@ pub(super) fn kv_capacity(input: &VerdictInput) -> Option<Found> {
             // Without the costs of iterations, it is unknown whether computing prompts keeps the blocks in use. Without the hits of requests,
             // it is unknown whether prompts are computed again.
             .unsure(input.demand().is_none_or(|(context, _)| context >= REUSE_MATTERS && hits_are_unknown))
-            .remedy(remedy, &[setting]),
+            .remedy(first + remedy, &settings),
+    )
+}
+
+/// The setting with this policy of the capacity scheduler, and its name.
+fn policy(input: &VerdictInput, pytorch: &str, tensorrt: &str) -> (String, &'static str) {
+    input.by_backend(
+        (format!("scheduler_config.capacity_scheduler_policy: {pytorch}"), "scheduler_config"),
+        (format!("batch_scheduler_policy: {tensorrt}"), "batch_scheduler_policy"),
     )
 }
 
@@ -201,10 +217,7 @@ fn used_at_end(input: &VerdictInput, used: f64) -> f64 {
 pub(super) fn kv_reservation(input: &VerdictInput) -> Option<Found> {
     let (at_none, before_ends) = waits_for_reserved(input)?;
     let used = input.cache_used().filter(|used| used_at_end(input, *used) < CACHE_USED)?;
-    let (policy, setting) = input.by_backend(
-        ("scheduler_config.capacity_scheduler_policy: MAX_UTILIZATION", "scheduler_config"),
-        ("batch_scheduler_policy: max_utilization", "batch_scheduler_policy"),
-    );
+    let (policy, setting) = policy(input, "MAX_UTILIZATION", "max_utilization");
     Some(
         waiting(input, &format!("Requests wait for blocks of the KV cache although only {} are used", percent(used)))
             .with("used share of the KV cache", used, Unit::Share, CACHE_USED)
