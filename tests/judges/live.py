@@ -8,6 +8,7 @@ sends. Nobody reads GPUs. Setups:
     rows     with enable_iter_perf_stats and enable_iter_req_stats
     both     page and rows
     socket   a publisher in the engine's process, which also sends finished requests
+    entries  with return_perf_metrics and perf_metrics_max_requests, as releases up to 1.2 have it; only if --setups names it
 An answer is right if it has the cause of the scenario. Without readings of a GPU, `slowdown` is right for a slow GPU. It is silent if the
 cause is `none` although something limits the engine; a silence is honest if the confidence is low and `blind` is not empty. Everything else
 is wrong. Exit code 1 if a wrong answer has the confidence high, or a healthy engine gets a warning.
@@ -32,6 +33,7 @@ SETUPS = {
     "rows": ("&request_stats=1", ["--no-perf-metrics"]),
     "both": ("&request_stats=1", ["--perf-metrics-dir=UNREAD", "--prometheus"]),
     "socket": ("", []),
+    "entries": ("", ["--prometheus"]),
 }
 # What else is right where nobody reads the GPUs.
 ALSO_RIGHT = {"clocks": {"slowdown"}, "gpu": {"slowdown"}}
@@ -45,11 +47,11 @@ def scenarios(exporter, only):
     return [one for one in json.loads(listed.stdout) if re.search(only, one["name"]) and not NOT_LIVE.match(one["name"])]
 
 
-def serve(setup, name, work):
-    """Starts an engine, and returns it with its source."""
+def serve(setup, name, engine, more, work):
+    """Starts an engine, and returns it with its source. `more` are arguments of the server."""
     options, arguments = SETUPS[setup]
-    arguments = [argument.replace("UNREAD", work) for argument in arguments]
-    engine = f"sim:?scenario={name}{options}"
+    arguments = [argument.replace("UNREAD", work) for argument in (*arguments, *more)]
+    engine += options
     if setup != "socket":
         server = SimServe(engine, *arguments)
         return server, server.url.replace("http://", "trtllm-serve:http://")
@@ -57,24 +59,37 @@ def serve(setup, name, work):
     return SimServe(engine, *arguments, f"--socket={path}", f"--model={name}"), f"socket:{path}"
 
 
-def verdicts(exporter, pairs, seconds):
-    """The verdict on each pair of a setup and a scenario after some seconds."""
+@contextlib.contextmanager
+def watched(exporter, engines, seconds, *arguments):
+    """An exporter that has watched these engines for some seconds. `engines`: for each pair of a setup and a name, the engine as in
+    `--source`, arguments of its server, and other keys of its entry in the configuration. `arguments` are for the exporter."""
     with contextlib.ExitStack() as running:
         work = running.enter_context(tempfile.TemporaryDirectory())
-        engines = []
-        for setup, name in pairs:
+        entries = []
+        for (setup, name), (engine, more, keys) in engines.items():
             folder = os.path.join(work, setup)
             os.makedirs(folder, exist_ok=True)
-            server, source = serve(setup, name, folder)
+            server, source = serve(setup, name, engine, more, folder)
             running.callback(server.stop)
-            engines.append({"source": source, "model": f"{setup}/{name}"})
+            entries.append({"source": source, "model": f"{setup}/{name}", **keys})
         config = os.path.join(work, "engines.json")  # JSON is YAML
         with open(config, "w") as file:
-            json.dump({"engines": engines}, file)
-        ours = running.enter_context(Exporter(exporter, f"--config.file={config}"))
+            json.dump({"engines": entries}, file)
+        ours = running.enter_context(Exporter(exporter, f"--config.file={config}", *arguments))
         time.sleep(seconds)
-        answered = json.loads(until("the engines", lambda: fetch(f"{ours.url}/api/v1/engines")))
-        return {tuple(engine["model"].split("/")): engine.get("verdict") for engine in answered}
+        yield ours
+
+
+def verdicts(exporter, engines, seconds, *arguments):
+    """The verdict on each engine after some seconds."""
+    with watched(exporter, engines, seconds, *arguments) as ours:
+        return told(ours)
+
+
+def told(ours):
+    """The present verdict on each engine."""
+    answered = json.loads(until("the engines", lambda: fetch(f"{ours.url}/api/v1/engines")))
+    return {tuple(engine["model"].split("/")): engine.get("verdict") for engine in answered}
 
 
 def kind(expected, verdict):
@@ -93,7 +108,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("exporter")
     parser.add_argument("--only", default=".", metavar="REGEX")
-    parser.add_argument("--setups", default=",".join(SETUPS))
+    parser.add_argument("--setups", default="records,page,rows,both,socket")
     parser.add_argument("--seconds", type=float, default=140)
     parser.add_argument("--at-once", type=int, default=30)
     parser.add_argument("--json", metavar="FILE", help="also write each answer")
@@ -103,9 +118,10 @@ def main():
     pairs = [(setup, name) for setup in args.setups.split(",") for name in causes]
     counts, answers, failed = collections.Counter(), [], False
     for first in range(0, len(pairs), args.at_once):
-        told = verdicts(args.exporter, pairs[first : first + args.at_once], args.seconds)
-        for setup, name in pairs[first : first + args.at_once]:
-            verdict, expected = told.get((setup, name)), causes[name]
+        played = {pair: (f"sim:?scenario={pair[1]}", (), {}) for pair in pairs[first : first + args.at_once]}
+        answered = verdicts(args.exporter, played, args.seconds)
+        for setup, name in played:
+            verdict, expected = answered.get((setup, name)), causes[name]
             where = kind(expected, verdict)
             counts[setup, where] += 1
             alarms = expected == "none" and verdict and verdict["severity"] in ("warning", "critical")

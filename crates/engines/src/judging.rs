@@ -257,7 +257,11 @@ impl EngineSlot {
             never_reserves: latest.is_some_and(trtllm_fold::Latest::never_reserves),
             is_hosted: HOSTED.contains(&self.name.source),
             gpu_count: engine.gpu_count(),
-            is_pytorch: engine.about.backend.as_deref() != Some("tensorrt"),
+            // A publisher of the C++ Executor does not name its backend. Its records show it.
+            is_pytorch: match &engine.about.backend {
+                Some(backend) => backend != "tensorrt",
+                None => latest.is_none_or(|latest| latest.is_pytorch),
+            },
             objectives: objectives.map(|objectives| objectives.limits).unwrap_or_default(),
             before: judged.verdict.cause(),
         };

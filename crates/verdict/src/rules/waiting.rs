@@ -19,8 +19,12 @@ const MANY_WAIT: f64 = 4.0;
 const CACHE_USED: f64 = 0.7;
 /// The KV cache is too small if there are at least this many pauses of requests per iteration.
 const PAUSES: f64 = 0.005;
+/// The same if computing paused requests again takes this share of the time: a pause of a long request costs more than one of a short one.
+const AGAIN: f64 = 0.05;
 /// Static batches are the cause if less than this share of their slots is used.
 const SLOTS_USED: f64 = 0.8;
+/// Batches that have fewer requests than this on average are not static: requests run one by one, for want of blocks.
+const SEVERAL: f64 = 1.5;
 /// Requests wait for blocks that others hold if hardly any of them begins before another one ends: at most the share BEFORE_ENDS of what chance
 /// would give, which must be at least ENOUGH_CHANCES.
 const BEFORE_ENDS: f64 = 0.3;
@@ -55,7 +59,8 @@ pub(super) fn static_batching(input: &VerdictInput) -> Option<Found> {
 
 fn static_policy(input: &VerdictInput) -> Option<Found> {
     let sums = &input.now.sums;
-    let is_static = !input.facts.is_pytorch && sums.admits_into_empty_batches();
+    let has_several = input.of_iterations(sums.scheduled) >= SEVERAL;
+    let is_static = !input.facts.is_pytorch && has_several && sums.admits_into_empty_batches();
     (is_static && input.has_work && input.waits()).then(|| {
         waiting(input, "A batch takes new requests only when all of its requests have ended")
             .with("prompts that begin while no request decodes", sums.alone_share(), Unit::Share, ALONE)
@@ -83,7 +88,9 @@ pub(super) fn kv_capacity(input: &VerdictInput) -> Option<Found> {
     let sums = &input.now.sums;
     let used = input.cache_used().filter(|_| input.has_work)?;
     let pauses = VerdictInput::share(input.now.pauses(), sums.iterations);
-    let pausing = pauses >= PAUSES && used >= CACHE_USED;
+    let tokens = input.now.pauses() * VerdictInput::share(sums.kv_tokens, sums.generation_requests);
+    let again = input.costs.map(|costs| costs.context_token * tokens / input.now.seconds).filter(|share| *share > 0.0);
+    let pausing = (pauses >= PAUSES || again.is_some_and(|share| share >= AGAIN)) && used >= CACHE_USED;
     let at_batch = input.of_waits(sums.waits_at_batch_limit) >= MOST;
     let at_end = waits_for_reserved(input).map(|_| used_at_end(input, used)).filter(|used| *used >= CACHE_USED);
     let is_used = used >= CACHE_USED || input.of_waits(sums.waits_at_full_cache) >= MOST || at_end.is_some();
@@ -115,6 +122,7 @@ pub(super) fn kv_capacity(input: &VerdictInput) -> Option<Found> {
             .with("used share of the KV cache", used, Unit::Share, CACHE_USED)
             .with("used share if all answers were at their end", at_end, Unit::Share, CACHE_USED)
             .with("pauses for each iteration", pauses, Unit::Ratio, PAUSES)
+            .with("time to compute paused requests again", again, Unit::Share, AGAIN)
             // Without the costs of iterations, it is unknown whether computing prompts keeps the blocks in use. Without the hits of requests,
             // it is unknown whether prompts are computed again.
             .unsure(input.demand().is_none_or(|(context, _)| context >= REUSE_MATTERS && hits_are_unknown))
