@@ -239,7 +239,6 @@ exec {binary} "$@"
             judge.after("a new pod is loading", lambda: pods.create("late-0"), judge.found("late-0", "ContainerCreating"))
             judge.after("the new pod runs, and is counted", lambda: pods.run("late-0", "127.0.0.6"), judge.grows("late-0"))
 
-            before = judge.counted("llama-1")
             crashed = status(state={"waiting": {"reason": "CrashLoopBackOff"}}, lastState=ended("OOMKilled", 137), restartCount=2)
 
             def kill():
@@ -252,7 +251,8 @@ exec {binary} "$@"
                 judge.found("llama-1", "not ready: CrashLoopBackOff after OOMKilled"),
                 judge.verdict("CrashLoopBackOff after OOMKilled, exit code 137"),
             )
-            print(f"      {killed}")
+            print(f"      {killed and killed[0]['says']}")
+            before = judge.counted("llama-1")
 
             def restart():
                 pods.start("llama-1", "127.0.0.3")
@@ -271,7 +271,15 @@ exec {binary} "$@"
                 api.set_status("llama-2", phase="Failed", reason="Evicted", message="The node was low on resource: memory.", containerStatuses=[])
 
             judge.after("an evicted pod says why", evict, judge.found("llama-2", "Evicted"), judge.verdict("Evicted: The node was low on resource"))
-            judge.after("a deleted pod leaves the page", lambda: api.delete("llama-2"), judge.gone("llama-2"))
+            def reuse():
+                pods.create("reuse-0")
+                pods.run("reuse-0", "127.0.0.4")
+
+            judge.after("its address is that of another pod", reuse, judge.grows("reuse-0"), judge.gone("llama-2"))
+            before = judge.counted("reuse-0")
+            # The next search, five seconds later, must not confuse the two pods.
+            judge.after("whose totals continue", lambda: time.sleep(6), judge.grows("reuse-0", before + 30))
+            judge.after("a deleted pod leaves the page", lambda: api.delete("reuse-0"), judge.gone("reuse-0"))
 
             def disconnect():
                 proxy.is_up = False

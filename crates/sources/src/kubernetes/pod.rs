@@ -174,6 +174,7 @@ pub(super) fn serving(pod: Pod, selected: bool, port: Option<u16>) -> Option<Ser
     {
         return None;
     }
+    let ended = status.phase == "Failed";
     let port = annotated_port(metadata)
         .or(port)
         .or_else(|| command?.value("--port").and_then(parse_port))
@@ -187,7 +188,8 @@ pub(super) fn serving(pod: Pod, selected: bool, port: Option<u16>) -> Option<Ser
     let index = metadata.labels.get("apps.kubernetes.io/pod-index").map(String::as_str);
     Some(ServingPod {
         left: other_reader(&pod, port),
-        target: (!status.pod_ip.is_empty()).then(|| format!("http://{address}:{port}")),
+        // The address of a pod that has ended may be that of another one now.
+        target: (!status.pod_ip.is_empty() && !ended).then(|| format!("http://{address}:{port}")),
         orchestrator: command.is_some_and(|command| command.is_orchestrator()),
         pod: FoundPod {
             uid: metadata.uid.clone(),
@@ -196,7 +198,7 @@ pub(super) fn serving(pod: Pod, selected: bool, port: Option<u16>) -> Option<Ser
             replica: index.or_else(|| metadata.name.rsplit('-').next()).unwrap_or_default().to_owned(),
             model: command.filter(|command| !command.is_orchestrator()).and_then(|command| command.model()).map(short),
             trouble,
-            ended: status.phase == "Failed",
+            ended,
         },
     })
 }
