@@ -182,7 +182,7 @@ fn the_golden_pages_and_the_reference_have_the_catalogs_help() {
         let metric = CATALOG.iter().find(is).unwrap_or_else(|| panic!("{file}: {name} is not in the catalog"));
         metric.gateway_help.filter(|_| file.ends_with("gateway.txt")).unwrap_or(metric.help)
     };
-    let golden = ["session.txt", "session.openmetrics.txt", "gateway.txt", "gpu.txt", "dcgm.txt"];
+    let golden = ["session.txt", "session.openmetrics.txt", "default.txt", "gateway.txt", "gpu.txt", "dcgm.txt"];
     for file in golden.map(|name| format!("tests/golden/{name}")).into_iter().chain(["docs/METRICS.md".to_owned()]) {
         let text = std::fs::read_to_string(root.join(&file)).unwrap();
         let line = |line: &str| {
