@@ -14,7 +14,8 @@ const CAUSES: [&str; 6] = [
 ];
 
 /// Messages without a remedy after a semicolon, and why they need none.
-const WITHOUT: [(&str, &str); 9] = [
+const WITHOUT: [(&str, &str); 10] = [
+    ("cannot find pods for --source kubernetes: {cause}", "the reason contains it"),
     ("--config.file {}: {}", "the reason contains it"),
     ("cannot read the recording {path}: {why}", "the reason contains it"),
     ("cannot start the engine {engine} of --source: {cause}", "the cause is TensorRT-LLM's own, or names the option"),

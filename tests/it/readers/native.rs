@@ -28,7 +28,7 @@ fn quantiles_of_the_dashboard() -> Vec<String> {
     let concrete = |query: String| {
         let query = query.replace("$__rate_interval", "1m");
         let query = query.replace("$model", if query.contains("nv_trt_llm_rank_") { "ranks" } else { "llama" });
-        let variables = ["$job", "$namespace", "$pod", "$instance", "$version"];
+        let variables = ["$cluster", "$job", "$namespace", "$pod", "$instance", "$version"];
         variables.iter().fold(query, |query, variable| query.replace(variable, ".*"))
     };
     // The engine of this test has no KV cache transfers and reuses no blocks, so these histograms are absent.
