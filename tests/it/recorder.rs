@@ -103,6 +103,11 @@ struct Recorded {
     at: Moment,
     random: Random,
     iter: u64,
+    /// The number of a record that is missing.
+    late: Option<u64>,
+    /// Half of the answers come from a server's ring. Then the engine needs a while to start, because faster restarts are those of
+    /// several engines.
+    from_server: bool,
     messages: Vec<Message>,
     sent: u64,
 }
@@ -121,14 +126,14 @@ impl Recorded {
         let mut intake = Intake::new(Arc::clone(&state.slots()[0]), Duration::from_secs(15));
         intake.record_to(recorder.engine(&name("m")));
         let (at, random, messages) = (Moment::now(), Random(seed), all_messages());
-        Self { recorder, counts, state, intake, at, random, iter: 1, messages, sent: 0 }
+        Self { recorder, counts, state, intake, at, random, iter: 1, late: None, from_server: false, messages, sent: 0 }
     }
 
     fn poll(&mut self, messages: Vec<Message>, after: Duration) {
         self.at.instant += after;
         self.at.unix_us += i64::try_from(after.as_micros()).unwrap();
         let mut batch = Batch::default();
-        batch.from_ring = self.random.below(2) == 0;
+        batch.from_ring = self.random.below(2) == 0 && self.from_server;
         batch.messages = messages;
         self.sent += batch.messages.len() as u64;
         if self.random.below(4) == 0 {
@@ -160,13 +165,23 @@ impl Recorded {
         match &mut message {
             Message::Record(record) => {
                 // Adds gaps, late records, restarts, absurd values and absurd keys.
-                self.iter = match random.below(40) {
-                    0 => 1,
-                    1 => self.iter + 3,
-                    2 => self.iter.saturating_sub(1),
-                    _ => self.iter + 1,
+                let (next, late) = (self.iter + 1, self.late.take());
+                let number = match (random.below(40), late) {
+                    (0, _) => 1,
+                    (1, _) => {
+                        self.late = Some(next);
+                        next + 2
+                    }
+                    (2..5, Some(late)) => late,
+                    _ => next,
                 };
-                record.iter = Some(self.iter);
+                if number == 1 && self.from_server {
+                    let start = Duration::from_secs(20);
+                    self.at.instant += start;
+                    self.at.unix_us += i64::try_from(start.as_micros()).unwrap();
+                }
+                self.iter = if number == 1 { 1 } else { self.iter.max(number) };
+                record.iter = Some(number);
                 record.iter_latency_ms = Some(random.below(100_000) as f64 / 1000.0);
                 if random.below(50) == 0 {
                     record.iter_latency_ms = Some(f64::NAN);
@@ -273,6 +288,7 @@ fn a_replay_has_the_totals_of_the_recording_for_all_kinds_of_messages() {
     for seed in 1..=4 {
         let folder = tempfile::tempdir().unwrap();
         let mut engine = Recorded::start(folder.path(), 64 << 20, seed);
+        engine.from_server = true;
         engine.polls(1500);
         let recorded = engine.stop();
         assert!(recorded.totals.engine_restarts > 2 && recorded.totals.iterations_lost > 2, "{:?}", recorded.totals);
