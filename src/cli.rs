@@ -42,7 +42,7 @@ pub struct Cli {
     /// Source of engine statistics (repeatable): sim:[?rate=…&in_flight=…&speed=…&seed=…], executor:DIR,
     /// trtllm-serve:http://HOST:PORT, trtllm-disagg:http://HOST:PORT (orchestrator), perf-metrics:DIR, socket:PATH,
     /// otlp:HOST:PORT, log:FILE (the iteration log, or log:- for the standard input), replay:FILE, replay:DIR,
-    /// kubernetes:[NAMESPACE] for each trtllm-serve in the pods of this node, or auto for each trtllm-serve of this host or pod. Without --source and --config.file: GPU metrics and the default ingest socket.
+    /// kubernetes:NAMESPACE for each trtllm-serve in the pods of this node, or auto for each trtllm-serve of this host or pod. Without --source and --config.file: GPU metrics and the default ingest socket.
     /// The variable may hold several, separated by spaces or newlines
     #[arg(long, value_name = "URL")]
     pub source: Vec<String>,
