@@ -245,7 +245,7 @@ patches_fit() {
     "$manifests" data trtllm-exporter-sidecar trtllm-serve.yaml "$work/sidecar-$version.yaml" >"$work/patch.yaml" || return 1
     "$manifests" patch "$bases/example/server.yaml" "$work/patch.yaml" >"$work/patched-$version.yaml" || return 1
     "$manifests" decode "$work/patched-$version.yaml" || return 1
-    has_args "$work/patched-$version.yaml" $'--source=auto\t--gpu=off' || return 1
+    has_args "$work/patched-$version.yaml" $'--source=auto\t--gpu=off\t--metrics.profile=default' || return 1
   done
   if grep -q 'initContainers' "$work/patched-1.28.0.yaml"; then echo "1.28 has no native sidecars"; return 1; fi
   grep -q 'restartPolicy: Always' "$work/patched-1.32.0.yaml" || { echo "1.32 has native sidecars"; return 1; }
@@ -297,7 +297,7 @@ YAML
   "$helm" template t "$work/user" --kube-version 1.32.0 --set trtllm-exporter.gpuNodes.enabled=false \
     --set trtllm-exporter.image.repository=example/trtllm-exporter >"$work/user.yaml" || return 1
   "$manifests" decode "$work/user.yaml" || return 1
-  has_args "$work/user.yaml" $'--source=auto\t--model=llama\t--gpu=off'
+  has_args "$work/user.yaml" $'--source=auto\t--model=llama\t--gpu=off\t--metrics.profile=default'
 }
 check "chart: a user's chart includes the sidecar" users_chart
 

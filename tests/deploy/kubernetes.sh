@@ -108,7 +108,7 @@ if command -v "${kustomize[0]}" >/dev/null; then
     kustomized() { "${kustomize[@]}" "$bases/$1" >"$work/$1.yaml" && "$manifests" decode "$work/$1.yaml"; }
     check "kustomize: $base" kustomized "$base"
   done
-  component_adds_the_sidecar() { has_args "$work/example.yaml" $'--source=auto\t--gpu=off'; }
+  component_adds_the_sidecar() { has_args "$work/example.yaml" $'--source=auto\t--gpu=off\t--metrics.profile=default'; }
   check "kustomize: the component adds the sidecar" component_adds_the_sidecar
   dashboards_are_listed() {
     diff <(cd deploy/grafana && printf '%s\n' *.json) <(sed -n 's/.*files: \[\(.*\)\]/\1/p' deploy/grafana/kustomization.yaml | sort) ||
