@@ -144,7 +144,7 @@ fn an_api_server_that_refuses_is_named_with_the_verb_and_engines_stay() {
     api.apply(pod("llama-1", "gpu-1", &second));
     until_counted(&daemon, "llama-1", 5);
     until_counted(&daemon, "llama-0", counted);
-    // A token that is renewed in time is no failure.
+    // Kubernetes renews the token before it expires, and nothing fails.
     fs::write(&token, "newer").unwrap();
     api.change(|api| api.token = Some("newer".to_owned()));
     api.end_watches();

@@ -173,7 +173,7 @@ def alerts_can_be_changed():
     values = {rule["record"]: rule["expr"] for group in groups for rule in group["rules"] if "record" in rule}
     assert values["trtllm_slo:objective_budget:ratio"] == "vector(0.01)" and values["trtllm_cost:gpu_hour:price"] == "vector(3.5)"
     override = lambda **own: {"alerts": {"overrides": own}}
-    refused(override(TrtllmGpuHott={"enabled": False}), "monitoring.alerts.overrides.TrtllmGpuHott: there is no such alert; the alerts are " + ", ".join(shipped))
+    refused(override(TrtllmGpuHott={"enabled": False}), "monitoring.alerts.overrides.TrtllmGpuHott: there is no such alert; use one of " + ", ".join(shipped))
     refused(override(TrtllmGpuHot={"threshhold": 1}), "additional properties 'threshhold' not allowed")
     refused(override(TrtllmGpuHot={"threshold": "8"}), "at '/monitoring/alerts/overrides/TrtllmGpuHot/threshold': got string, want number")
     refused(override(TrtllmGpuHot={"for": 5}), "at '/monitoring/alerts/overrides/TrtllmGpuHot/for'")

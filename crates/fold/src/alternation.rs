@@ -1,7 +1,8 @@
 //! Finds out whether the records of one source come from several engines, as behind a load balancer: then their iteration
 //! numbers alternate, and each engine's numbers continue where they were. An engine that restarts never continues its old
 //! numbers. The numbers of engines that started together lie so close that one's records fill the gaps of the other: each
-//! fall then looks like a restart, and restarts follow each other faster than an engine can start.
+//! fall then looks like a restart, and restarts follow each other faster than an engine can start. If the numbers of two engines
+//! are equal and each answers in turn, nothing falls: one's records look like those of the other again, and count once.
 
 use std::time::{Duration, Instant};
 

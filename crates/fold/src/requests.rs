@@ -12,7 +12,7 @@ use trtllm_records::perf_metrics::{PerfMetricsEntry, SpeculativeDecodingMetrics}
 use trtllm_records::request::RequestStats;
 use trtllm_records::server_metrics::RequestHistogram;
 
-use self::choices::{Choices, Quantity, Source};
+use self::choices::{Choices, Quantity, Source, TOLD_WITHIN};
 use self::finished::Finished;
 use super::finished_request::FinishedRequest;
 use super::lifecycle::Lifecycle;
@@ -26,7 +26,6 @@ use super::share::share;
 use super::successes::{Ends, Successes};
 
 pub(crate) use self::choices::DECIDED_WITHIN;
-use self::choices::TOLD_WITHIN;
 
 #[derive(Debug, Clone, Default)]
 pub struct RequestFold {

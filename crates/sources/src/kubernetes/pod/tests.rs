@@ -69,7 +69,7 @@ fn a_pod_is_found_by_its_command_or_its_image() {
     ] {
         assert_eq!(with_container(container.clone()), None, "{container}");
     }
-    // The user's selector chooses the pod, whatever it runs.
+    // With a label selector, it does not matter what the pod runs.
     let other = json!({"spec": {"containers": [{"name": "a", "image": "b"}]}});
     assert!(pod(other.clone()).is_none() && serving(object(other), true, None).is_some());
     assert!(with_container(json!({"command": ["trtllm-serve", "disaggregated", "-c", "f"]})).unwrap().orchestrator);
