@@ -1,8 +1,9 @@
 //! Finds out whether the records of one source come from several engines, as behind a load balancer: then their iteration
 //! numbers alternate, and each engine's numbers continue where they were. An engine that restarts never continues its old
 //! numbers. The numbers of engines that started together lie so close that one's records fill the gaps of the other: each
-//! fall then looks like a restart, and restarts follow each other faster than an engine can start. If the numbers of two engines
-//! are equal and each answers in turn, nothing falls: one's records look like those of the other again, and count once.
+//! fall then looks like a restart, and restarts follow each other faster than an engine can start. If their numbers are equal,
+//! nothing falls, but one's answer begins with the number with which the other's ended. A server gives each record once, and what
+//! is in between may give the same record again, but not another one of that number.
 
 use std::time::{Duration, Instant};
 
@@ -31,9 +32,9 @@ const TOGETHER: Duration = Duration::from_secs(60);
 pub const SEVERAL_ENGINES: &str = "several engines answer here, each with iteration numbers of its own, so nothing is counted any more: \
     name the address of each engine in a --source of its own, not that of a load balancer or Service, or give each publisher its own name";
 
-/// Restarts that show several engines if they happen within [`FAST`]. A process of TensorRT-LLM needs longer to load
-/// its libraries, let alone a model.
-const RESTARTS: usize = 3;
+/// Restarts and repeated answers that show several engines if they happen within [`FAST`]. A process of TensorRT-LLM needs longer
+/// to load its libraries, let alone a model.
+const SIGNS: usize = 3;
 const FAST: Duration = Duration::from_secs(30);
 
 /// What the number of a record shows.
@@ -52,6 +53,8 @@ pub(crate) enum Origin {
 pub(crate) struct Alternation {
     /// The number of the last record.
     last: Option<u64>,
+    /// What tells apart two records of one number: timestamp in microseconds, and latency in milliseconds.
+    stamp: (Option<i64>, Option<f64>),
     observed: Option<Instant>,
     /// The last numbers of other engines, the newest at the end.
     others: Vec<u64>,
@@ -60,8 +63,12 @@ pub(crate) struct Alternation {
     /// Weight of the returns to lower and to higher numbers, each up to [`PROOF`].
     shown: [u32; 2],
     returned: Option<Instant>,
-    /// The times of the last restarts, the newest first.
-    restarts: [Option<Instant>; RESTARTS],
+    /// The times of the last restarts and repeated answers, the newest first.
+    signs: [Option<Instant>; SIGNS],
+    /// A record of the answer has been read.
+    in_answer: bool,
+    /// An answer itself repeats numbers, as rows of ranks without the number of their rank do. Then no repetition is a sign.
+    repeats_numbers: bool,
     /// The records come from a server's answers. Only an address can stand for several servers. Anything else, such as a file that is
     /// replayed, may tell of restarts faster than they happened.
     from_server: bool,
@@ -78,10 +85,14 @@ impl Alternation {
         // The rows of other ranks repeat numbers.
         let is_first_rank = record.rank.or(record.attention_dp_rank).unwrap_or(0) == 0;
         let (Some(iter), true) = (record.iter, is_first_rank) else { return self.origin() };
+        let is_first = !std::mem::replace(&mut self.in_answer, true);
         let Some(last) = self.last.replace(iter) else { return self.origin() };
         let step = iter.checked_sub(last);
-        if kind == RecordKind::Restart {
-            self.note_restart(now);
+        let stamp = (record.timestamp.map(|time| time.micros), record.iter_latency_ms);
+        let is_other = stamp != std::mem::replace(&mut self.stamp, stamp);
+        self.repeats_numbers |= kind == RecordKind::Repeated && !is_first;
+        if kind == RecordKind::Restart || kind == RecordKind::Repeated && is_other && !self.repeats_numbers {
+            self.note_sign(now);
         }
         if self.several && step.is_none() {
             self.returned = Some(now);
@@ -148,14 +159,18 @@ impl Alternation {
     /// Ends an answer. `from_ring`: a server gave it.
     pub(crate) fn end_answer(&mut self, from_ring: bool) {
         self.from_server = from_ring;
+        self.in_answer = false;
     }
 
-    fn note_restart(&mut self, now: Instant) {
-        self.restarts.rotate_right(1);
-        self.restarts[0] = Some(now);
-        let first = self.restarts[RESTARTS - 1];
+    fn note_sign(&mut self, now: Instant) {
+        self.signs.rotate_right(1);
+        self.signs[0] = Some(now);
+        let first = self.signs[SIGNS - 1];
         let is_fast = first.is_some_and(|first| now.saturating_duration_since(first) < FAST);
         self.several |= is_fast && self.from_server;
+        if self.several {
+            self.returned = Some(now);
+        }
     }
 
     /// If only the lower numbers continue, the others may be wrong numbers of the same engine.
@@ -242,6 +257,30 @@ mod tests {
         });
         assert_eq!(server[6..], [Origin::One, Origin::One, Origin::Several], "{server:?}");
         assert!(file.iter().all(|origin| *origin == Origin::One), "a file may be read faster: {file:?}");
+    }
+
+    #[test]
+    fn answers_that_begin_with_the_last_number_again_come_from_several_engines() {
+        let answers = |engines: usize, numbers: &[&[u64]]| {
+            let (mut alternation, mut now) = (Alternation::default(), Instant::now());
+            for (index, answer) in numbers.iter().enumerate() {
+                for iter in *answer {
+                    let repeated = alternation.last == Some(*iter);
+                    let kind = if repeated { RecordKind::Repeated } else { RecordKind::New };
+                    let iter_latency_ms = Some(20.0 + (index % engines) as f64);
+                    let record = IterationStats { iter: Some(*iter), iter_latency_ms, ..IterationStats::default() };
+                    alternation.observe(&record, kind, now);
+                }
+                alternation.end_answer(true);
+                now += Duration::from_secs(1);
+            }
+            alternation.are_several()
+        };
+        assert!(answers(2, &[&[7], &[7, 8], &[8], &[8, 9]]), "two engines in turn");
+        assert!(!answers(2, &[&[7], &[7, 8], &[8], &[9]]), "twice may be chance");
+        assert!(!answers(1, &[&[7], &[7], &[7], &[7]]), "a cache gives the same record again");
+        let rows: [&[u64]; 5] = [&[7, 7], &[8, 8, 9], &[9, 10], &[10, 11], &[11]];
+        assert!(!answers(2, &rows), "rows of two ranks without their rank, some of them in the next answer");
     }
 
     #[test]
