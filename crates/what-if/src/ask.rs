@@ -70,7 +70,7 @@ fn try_to_ask(engine: &MeasuredEngine, change: &Change, answer: &mut Answer) -> 
         replicas,
         objectives: engine.objectives,
     };
-    let known = engine.requests.len();
+    let known = load.size();
     let now = question(rules, 1.0, 1).answer(known);
     let shown = |outcome: &Outcome, rules| {
         let mut forecast = outcome.forecast;

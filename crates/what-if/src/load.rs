@@ -1,5 +1,9 @@
 //! The load of an engine, drawn from its last requests. Successive requests are drawn together, so that bursts stay bursts, and each
-//! prompt keeps the length of its answer.
+//! prompt keeps the length of its answer. Known are the last requests that have finished. So among those that arrived last, the ones with
+//! long answers are missing, and of the time before the first one that is known to have finished, only these are known. Both would make
+//! the load smaller than it is, so only requests are drawn that arrived in between.
+
+use std::ops::Range;
 
 use crate::measured_engine::Request;
 use crate::random::Random;
@@ -9,6 +13,10 @@ use crate::scheduler::Coming;
 const STRETCH: usize = 32;
 /// Requests closer together than this share of the mean distance belong to one burst.
 const TOGETHER: f64 = 0.05;
+/// Nearly all requests end within this quantile of the times that requests take.
+const NEARLY_ALL: f64 = 0.99;
+/// All known requests are drawn if the arrivals of fewer than these are known without a gap.
+const ENOUGH: usize = 4 * STRETCH;
 
 /// How requests arrive.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -24,13 +32,22 @@ pub(crate) enum Arrivals {
 #[derive(Debug, Clone)]
 pub(crate) struct Load<'a> {
     requests: &'a [Request],
+    /// Those of them that arrived while all arrivals are known.
+    complete: &'a [Request],
     pub(crate) arrivals: Arrivals,
 }
 
 impl<'a> Load<'a> {
     /// `requests`: in the order of arrival.
     pub(crate) fn of(requests: &'a [Request]) -> Self {
-        Self { requests, arrivals: arrivals(requests) }
+        let known = complete(requests);
+        let known = if known.len() < ENOUGH { 0..requests.len() } else { known };
+        Self { requests, complete: &requests[known.clone()], arrivals: arrivals(requests, known) }
+    }
+
+    /// Number of requests of which the load is known.
+    pub(crate) fn size(&self) -> usize {
+        self.complete.len()
     }
 
     /// The known requests, as they arrived.
@@ -42,13 +59,13 @@ impl<'a> Load<'a> {
     /// Draws `count` requests for one of `replicas` engines, which together receive `rate` times the present rate.
     pub(crate) fn draw(&self, count: usize, rate: f64, replicas: u32, random: &mut Random) -> Vec<Coming> {
         let (mut coming, mut at) = (Vec::with_capacity(count), 0.0);
-        if self.requests.len() < 2 {
+        if self.complete.len() < 2 {
             return coming;
         }
-        let gap = |place: usize| self.requests[place].arrived - self.requests[place - 1].arrived;
+        let gap = |place: usize| self.complete[place].arrived - self.complete[place - 1].arrived;
         // Only whole bursts are drawn. Parts of two bursts in a row would look like one long burst.
-        let last = self.requests.len() - 1;
-        let least = TOGETHER * (self.requests[last].arrived - self.requests[0].arrived) / last as f64;
+        let last = self.complete.len() - 1;
+        let least = TOGETHER * (self.complete[last].arrived - self.complete[0].arrived) / last as f64;
         while coming.len() < count {
             let any = 1 + random.below(last);
             let first = (any..=last).chain(1..any).find(|place| gap(*place) > least).unwrap_or(any);
@@ -59,7 +76,7 @@ impl<'a> Load<'a> {
                 at += gap(place) / rate;
                 // Requests are distributed to the replicas at random.
                 if replicas == 1 || random.below(replicas as usize) == 0 {
-                    coming.push(Coming::of(&self.requests[place], at));
+                    coming.push(Coming::of(&self.complete[place], at));
                 }
             }
         }
@@ -68,36 +85,45 @@ impl<'a> Load<'a> {
     }
 }
 
-fn arrivals(requests: &[Request]) -> Arrivals {
+fn arrivals(requests: &[Request], known: Range<usize>) -> Arrivals {
     let (Some(first), Some(last)) = (requests.first(), requests.last()) else { return Arrivals::Once };
     let span = last.arrived - first.arrived;
     let end = requests.iter().map(|request| request.arrived + request.ended).fold(0.0, f64::max);
     if span < 0.05 * (end - first.arrived) {
         return Arrivals::Once;
     }
-    let in_flight = in_flight(requests);
+    let in_flight = in_flight(requests, known.clone());
     let (mean, variance) = mean_and_variance(&in_flight);
     // In an open load, the number of requests in the engine varies at least as much as with independent requests.
     if mean >= 3.0 && variance < 0.05 * mean {
         return Arrivals::Closed { clients: mean };
     }
-    Arrivals::Open { rate: (requests.len() - 1) as f64 / span }
+    let complete = &requests[known];
+    let gaps = complete.len().saturating_sub(1) as f64;
+    let seconds = complete.first().zip(complete.last()).map_or(0.0, |(first, last)| last.arrived - first.arrived);
+    Arrivals::Open { rate: gaps / seconds.max(1e-9) }
 }
 
-/// The number of requests in the engine just after each arrival. Leaves out the arrivals at both ends of the known
-/// time, because some of the requests in the engine are unknown there.
-fn in_flight(requests: &[Request]) -> Vec<f64> {
+/// The places of the requests that arrived while all arrivals are known: after the first known end, and so early that nearly all have ended.
+fn complete(requests: &[Request]) -> Range<usize> {
+    let end = |request: &Request| request.arrived + request.ended;
+    let (first_end, last_end) =
+        requests.iter().map(end).fold((f64::INFINITY, 0.0_f64), |(first, last), end| (first.min(end), last.max(end)));
+    let mut times: Vec<f64> = requests.iter().map(|request| request.ended).collect();
+    times.sort_by(f64::total_cmp);
+    let longest = times.get((times.len() as f64 * NEARLY_ALL) as usize).copied().unwrap_or(0.0);
+    let place = |at: f64| requests.partition_point(|request| request.arrived < at);
+    let from = place(first_end);
+    from..place(last_end - longest).max(from)
+}
+
+/// The number of requests in the engine just after each of the arrivals `known`.
+fn in_flight(requests: &[Request], known: Range<usize>) -> Vec<f64> {
     let mut ends: Vec<f64> = requests.iter().map(|request| request.arrived + request.ended).collect();
     ends.sort_by(f64::total_cmp);
-    let (Some(first_end), Some(last)) = (ends.first().copied(), requests.last()) else { return Vec::new() };
-    let longest = requests.iter().map(|request| request.ended).fold(0.0, f64::max);
-    let until = last.arrived - longest;
-    let known =
-        requests.iter().enumerate().filter(|(_, request)| request.arrived > first_end && request.arrived < until);
     // The next request of a client arrives a moment after the end of its previous one.
-    known
-        .map(|(place, request)| (place + 1 - ends.partition_point(|end| *end <= request.arrived + 1e-6)) as f64)
-        .collect()
+    let ended = |at: f64| ends.partition_point(|end| *end <= at + 1e-6);
+    known.map(|place| (place + 1) as f64 - ended(requests[place].arrived) as f64).collect()
 }
 
 fn mean_and_variance(values: &[f64]) -> (f64, f64) {
@@ -111,7 +137,7 @@ mod tests {
     use super::*;
 
     fn request(arrived: f64, ended: f64) -> Request {
-        Request { arrived, prompt: 100, cached: 0, output: 10, first_token: 0.1, ended }
+        Request { arrived, prompt: 100, cached: 0, output: ended as u32, first_token: 0.1, ended }
     }
 
     #[test]
@@ -124,8 +150,29 @@ mod tests {
             requests.push(request(free[client], takes));
             free[client] += takes;
         }
-        let Arrivals::Closed { clients } = arrivals(&requests) else { panic!("{:?}", arrivals(&requests)) };
+        let load = Load::of(&requests);
+        let Arrivals::Closed { clients } = load.arrivals else { panic!("{:?}", load.arrivals) };
         assert!((clients - 8.0).abs() < 0.5, "{clients}");
+    }
+
+    #[test]
+    fn requests_at_the_ends_whose_neighbours_are_unknown_are_not_drawn() {
+        // Ten a second at random; each tenth takes 20 s, the others 1 s. Known are those that ended in a minute.
+        let (mut random, mut at) = (Random::new(1), 0.0);
+        let all = (0..2000).map(|place| {
+            at -= (1.0 - random.unit()).ln() / 10.0;
+            request(at, if place % 10 == 0 { 20.0 } else { 1.0 })
+        });
+        let known: Vec<_> = all.filter(|request| (100.0..160.0).contains(&(request.arrived + request.ended))).collect();
+        let naive = known.len() as f64 / (known[known.len() - 1].arrived - known[0].arrived);
+        assert!(naive < 8.0, "{naive}");
+        let load = Load::of(&known);
+        let Arrivals::Open { rate } = load.arrivals else { panic!("{:?}", load.arrivals) };
+        assert!((rate - 10.0).abs() < 1.0, "{rate}");
+        let drawn = load.draw(4000, 1.0, 1, &mut Random::new(1));
+        let rate = drawn.len() as f64 / drawn[drawn.len() - 1].at;
+        let long = drawn.iter().filter(|coming| coming.output == 20).count() as f64 / 4000.0;
+        assert!((rate - 10.0).abs() < 1.0 && (long - 0.1).abs() < 0.01, "{rate} a second, {long} of them long");
     }
 
     #[test]

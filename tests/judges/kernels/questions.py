@@ -114,8 +114,9 @@ def judge(answer, true):
 
 def all_answers(binary, case, iterations, run, overlap, url):
     """Each question about an engine with its outcome, the reason or the errors, the answer and the truth. `run`: the engine."""
-    # Nobody knows the lengths of the others.
-    requests = sorted(run.finished, key=lambda request: request.arrival)[-ASKED:]
+    known = min(request.arrival for request in sorted(run.finished, key=lambda request: request.last_token)[-ASKED:])
+    # With those that have not finished, whose lengths the exporter does not know.
+    requests = [request for request in run.requests if request.arrival >= known]
     found = []
     for question in case.questions:
         answer = ask(binary, url, case.name, question)
