@@ -14,6 +14,8 @@ const CONTEXT_OVERLOADED: f64 = 0.4;
 const GENERATION: f64 = 0.5;
 /// The phase must also take at least this share of the time that all work takes.
 const OF_WORK: f64 = 0.75;
+/// Decoding: with few prompts in each iteration, they still take some time.
+const DECODING_OF_WORK: f64 = 0.7;
 /// Speculation costs more than it saves if tokens per second with it ÷ without it are below this.
 const GAIN: f64 = 0.95;
 /// The KV cache is too small if at least WITHOUT_HITS of the requests have hardly any hits, and at least WITH_HITS have many.
@@ -129,7 +131,9 @@ pub(super) fn context_work(input: &VerdictInput) -> Option<Found> {
 pub(super) fn generation_work(input: &VerdictInput) -> Option<Found> {
     let (_, generation) = input.demand()?;
     let share = 1.0 - input.context_share()?;
-    (input.has_work && share >= OF_WORK && generation >= GENERATION).then(|| {
+    // The costs of mixtures of experts are far from linear: a larger batch loads more experts, until all are loaded.
+    let at_least = generation * (1.0 - 2.0 * input.costs.map_or(0.0, |costs| costs.error));
+    (input.has_work && share >= DECODING_OF_WORK && at_least >= GENERATION).then(|| {
         let batch = input.of_iterations(input.now.sums.scheduled);
         Found::new(format!("Decoding needs {} of the time, with {batch:.0} requests in the batch.", percent(generation)))
             .with("time for decoding", generation, Unit::Share, GENERATION)
