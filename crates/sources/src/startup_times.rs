@@ -1,14 +1,12 @@
 //! Parses `startup_metrics` of trtllm-serve's `/server_info`. The tree differs between releases, so every number whose
 //! key ends in `_seconds` is read. This is a pure function with a bounded result, whatever the server sends.
 
-use std::fmt;
-
-use serde::Deserialize;
-use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::Value;
 
 use trtllm_records::StartupTimes;
-use trtllm_records::bounded::ShortText;
 
+/// Longest answer, in bytes. A tree takes dozens of times the memory of its text. A server's has a few KB.
+const MAX_BODY: usize = 128 << 10;
 /// Limits for the stages of a start, for the characters of a stage's path, and for the keys in that path.
 const MAX_STAGES: usize = 64;
 const MAX_PATH: usize = 64;
@@ -19,95 +17,28 @@ const MAX_SECONDS: f64 = 7.0 * 86_400.0;
 /// Parses `GET /server_info`. Empty for an older server, which reports no times.
 #[must_use]
 pub fn parse_startup_times(body: &[u8]) -> StartupTimes {
-    #[derive(Deserialize)]
-    struct ServerInfo {
-        #[serde(default, deserialize_with = "times")]
-        startup_metrics: StartupTimes,
-    }
-    serde_json::from_slice(body).map_or_else(|_| StartupTimes::new(), |info: ServerInfo| info.startup_metrics)
-}
-
-fn times<'de, D: Deserializer<'de>>(tree: D) -> Result<StartupTimes, D::Error> {
     let mut times = StartupTimes::new();
-    Branch { times: &mut times, path: "", depth: 0 }.deserialize(tree)?;
-    Ok(times)
+    if body.len() <= MAX_BODY
+        && let Ok(info) = serde_json::from_slice::<Value>(body)
+    {
+        add_times(&info["startup_metrics"], "", 0, &mut times);
+    }
+    times
 }
 
-/// A part of the tree. It is visited while it is parsed, and not kept: a tree takes dozens of times the memory of its text.
-struct Branch<'a> {
-    times: &'a mut StartupTimes,
-    /// The keys that lead to this part, joined by dots.
-    path: &'a str,
-    depth: usize,
-}
-
-impl Branch<'_> {
-    fn add(self, seconds: f64) {
-        let is_time = self.path.ends_with("_seconds") && (0.0..=MAX_SECONDS).contains(&seconds);
-        if is_time && self.times.len() < MAX_STAGES {
-            self.times.insert(self.path.to_owned(), seconds);
+/// Adds the times of a part of the tree. `path`: the keys that lead to this part, joined by dots.
+fn add_times(tree: &Value, path: &str, depth: usize, times: &mut StartupTimes) {
+    if let Some(seconds) = tree.as_f64().filter(|seconds| (0.0..=MAX_SECONDS).contains(seconds))
+        && path.ends_with("_seconds")
+        && times.len() < MAX_STAGES
+    {
+        times.insert(path.to_owned(), seconds);
+    }
+    for (key, part) in tree.as_object().into_iter().flatten().filter(|_| depth < MAX_DEPTH) {
+        let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+        if path.chars().count() <= MAX_PATH {
+            add_times(part, &path, depth + 1, times);
         }
-    }
-}
-
-impl<'de> DeserializeSeed<'de> for Branch<'_> {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'de>>(self, tree: D) -> Result<(), D::Error> {
-        tree.deserialize_any(self)
-    }
-}
-
-impl<'de> Visitor<'de> for Branch<'_> {
-    type Value = ();
-
-    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("a tree of times")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<(), A::Error> {
-        while let Some(ShortText(key)) = members.next_key()? {
-            let path = key.map(|key| if self.path.is_empty() { key.into() } else { format!("{}.{key}", self.path) });
-            match path {
-                Some(path) if self.depth < MAX_DEPTH && path.chars().count() <= MAX_PATH => {
-                    members.next_value_seed(Branch { times: self.times, path: &path, depth: self.depth + 1 })?;
-                }
-                _ => _ = members.next_value::<IgnoredAny>()?,
-            }
-        }
-        Ok(())
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut elements: A) -> Result<(), A::Error> {
-        while elements.next_element::<IgnoredAny>()?.is_some() {}
-        Ok(())
-    }
-
-    fn visit_u64<E>(self, seconds: u64) -> Result<(), E> {
-        self.add(seconds as f64);
-        Ok(())
-    }
-
-    fn visit_i64<E>(self, seconds: i64) -> Result<(), E> {
-        self.add(seconds as f64);
-        Ok(())
-    }
-
-    fn visit_f64<E>(self, seconds: f64) -> Result<(), E> {
-        self.add(seconds);
-        Ok(())
-    }
-
-    fn visit_str<E>(self, _: &str) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_bool<E>(self, _: bool) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_unit<E>(self) -> Result<(), E> {
-        Ok(())
     }
 }
 
