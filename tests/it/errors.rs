@@ -4,9 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Causes, which are parts of another error. That error states the remedy. `{0}` is a value.
-const CAUSES: [&str; 6] = [
+const CAUSES: [&str; 5] = [
     "cannot read the file: {0}",
-    "this is {0}, not a report of trtllm-bench",
     "this is not a report of trtllm-bench",
     "a value of the report is invalid: {0}",
     "the text ends inside a record",

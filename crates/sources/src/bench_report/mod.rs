@@ -1,5 +1,5 @@
 //! Reports of trtllm-bench: the JSON of `--report_json`, the JSON of the first report format, and the text that the program
-//! prints. For another file of trtllm-bench, the error names the option that writes it: the options are easily confused.
+//! prints.
 
 mod console;
 mod json;
@@ -18,8 +18,6 @@ use super::python_text;
 pub enum BenchReportError {
     #[error("cannot read the file: {0}")]
     Io(String),
-    #[error("this is {0}, not a report of trtllm-bench")]
-    Other(&'static str),
     #[error("this is not a report of trtllm-bench")]
     Unknown,
     #[error("a value of the report is invalid: {0}")]
@@ -32,7 +30,7 @@ pub fn read(path: &Path) -> Result<BenchReport, BenchReportError> {
     parse(&String::from_utf8_lossy(&text))
 }
 
-/// Whether a file that begins with `start` is a report, or another file of trtllm-bench that has no records.
+/// Whether a file that begins with `start` is a report.
 #[must_use]
 pub fn is_of_bench(start: &[u8]) -> bool {
     let has = |text: &str| memchr::memmem::find(start, text.as_bytes()).is_some();
@@ -42,9 +40,7 @@ pub fn is_of_bench(start: &[u8]) -> bool {
         Some(b'{') if is_line_of_json(text) => false,
         // The log above the heading may begin with a bracket.
         _ if console::HEADINGS.iter().any(|heading| has(heading)) => true,
-        Some(b'{') if is_text_of_requests(text) => true,
         Some(b'{') => has_key("performance") && KEYS.iter().any(|key| has_key(key)),
-        Some(b'[') => PER_REQUEST.iter().all(|key| has_key(key)),
         _ => false,
     }
 }
@@ -61,61 +57,21 @@ pub fn parse(text: &str) -> Result<BenchReport, BenchReportError> {
     // Python writes NaN and Infinity, which are not JSON.
     let parsed = serde_json::from_str(text)
         .or_else(|error| python_text::to_json(text).map_or(Err(error), |json| serde_json::from_str(&json)));
+    let is_report = |report: &Map<String, Value>| {
+        report.contains_key("performance") && KEYS.iter().any(|key| report.contains_key(*key))
+    };
     match parsed {
-        Ok(Value::Object(report)) => from_object(&report),
-        Ok(Value::Array(items)) => Err(from_array(&items)),
-        _ => Err(from_lines(text)),
+        Ok(Value::Object(report)) if is_report(&report) => match report.contains_key(KEYS[0]) {
+            true => json::parse_first_format(&report),
+            false => json::parse(&report),
+        },
+        Err(error) if text.contains("\"performance\"") => Err(BenchReportError::Invalid(error.to_string())),
+        _ => Err(BenchReportError::Unknown),
     }
 }
 
-/// Keys that only reports have, besides `performance`.
+/// Keys that only reports have, besides `performance`. The first one is that of the first format.
 const KEYS: [&str; 3] = ["latency_stats", "world_info", "request_info"];
-/// Keys of each entry of `--request_json`.
-const PER_REQUEST: [&str; 2] = ["num_input_tokens", "time_to_first_token"];
-
-fn from_object(report: &Map<String, Value>) -> Result<BenchReport, BenchReportError> {
-    if report.contains_key("performance") && report.contains_key("latency_stats") {
-        return json::parse_first_format(report);
-    }
-    if report.contains_key("performance") && KEYS.iter().any(|key| report.contains_key(*key)) {
-        return json::parse(report);
-    }
-    let is_text = |(id, text): (&String, &Value)| id.bytes().all(|byte| byte.is_ascii_digit()) && text.is_string();
-    Err(match report.contains_key("iter") {
-        true => BenchReportError::Other("a record of the engine (--iteration_log)"),
-        false if !report.is_empty() && report.iter().all(is_text) => TEXTS,
-        false => BenchReportError::Unknown,
-    })
-}
-
-const TEXTS: BenchReportError = BenchReportError::Other("the text of each request (--output_json)");
-
-fn from_array(items: &[Value]) -> BenchReportError {
-    let has = |key: &str| items.first().is_some_and(|item| item.get(key).is_some());
-    if PER_REQUEST.iter().all(|key| has(key)) {
-        BenchReportError::Other("the list of requests (--request_json)")
-    } else if has("iter") {
-        BenchReportError::Other("a list of records of the engine")
-    } else {
-        BenchReportError::Unknown
-    }
-}
-
-/// The error for a text that is not a single JSON value.
-fn from_lines(text: &str) -> BenchReportError {
-    let first = text.lines().next().unwrap_or_default();
-    let record = serde_json::from_str(first).ok().is_some_and(|record: Value| record.get("iter").is_some());
-    if text.starts_with("{'") {
-        BenchReportError::Other("an iteration log as Python text (--iteration_log)")
-    } else if record {
-        BenchReportError::Other("an iteration log (--iteration_log)")
-    } else {
-        match serde_json::from_str::<serde::de::IgnoredAny>(text) {
-            Err(error) if text.contains("\"performance\"") => BenchReportError::Invalid(error.to_string()),
-            _ => BenchReportError::Unknown,
-        }
-    }
-}
 
 /// Whether the first of several lines is JSON, as in a file of records.
 fn is_line_of_json(text: &[u8]) -> bool {
@@ -124,31 +80,9 @@ fn is_line_of_json(text: &[u8]) -> bool {
     !rest.trim_ascii().is_empty() && serde_json::from_slice::<serde::de::IgnoredAny>(first).is_ok()
 }
 
-/// Whether the text begins like a file of `--output_json`: `{"0": "…`.
-fn is_text_of_requests(text: &[u8]) -> bool {
-    let Some(id) = text[1..].trim_ascii_start().strip_prefix(b"\"") else { return false };
-    let digits = id.iter().take_while(|byte| byte.is_ascii_digit()).count();
-    let rest = id[digits..].strip_prefix(b"\"").map(<[u8]>::trim_ascii_start);
-    let value = rest.and_then(|rest| rest.strip_prefix(b":")).map(<[u8]>::trim_ascii_start);
-    digits > 0 && value.is_some_and(|value| value.starts_with(b"\""))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn other(text: &str) -> String {
-        assert!(is_of_bench(text.as_bytes()), "{text}");
-        parse(text).unwrap_err().to_string()
-    }
-
-    #[test]
-    fn other_files_of_trtllm_bench_are_named() {
-        assert!(other("{\"0\": \"Once upon\",\n \"1\": \"a time\"}").contains("--output_json"));
-        let requests = r#"[{"id": 0, "num_input_tokens": 5, "output_tokens": 1, "time_to_first_token": 9}]"#;
-        assert!(other(requests).contains("--request_json"));
-        assert!(other("{\"performance\": {}, \"world_info\": {").contains("invalid"));
-    }
 
     #[test]
     fn numbers_that_python_writes_and_json_lacks_are_absent() {
@@ -170,17 +104,13 @@ mod tests {
     }
 
     #[test]
-    fn records_are_neither_a_report_nor_another_file_of_trtllm_bench() {
+    fn records_and_other_files_are_no_report() {
         let records = "{\"iter\": 1, \"x\": \"performance\", \"world_info\": 1}\n{\"iter\": 2}\n";
         let python = "{'iter': 1, 'maxBatchSizeStatic': None}\n{'iter': 2}\n";
         for text in [records, "[{\"iter\": 1}]", "{\"iter\": 1}", python, "{'iter': 1}"] {
-            assert!(!is_of_bench(text.as_bytes()), "{text}");
-            assert!(
-                parse(text).unwrap_err().to_string().contains("record")
-                    || parse(text).unwrap_err().to_string().contains("log")
-            );
+            assert!(!is_of_bench(text.as_bytes()) && parse(text).is_err(), "{text}");
         }
-        for text in ["", "hello", "{}", "[]", "{\"a\": 1}"] {
+        for text in ["", "hello", "{}", "[]", "{\"a\": 1}", "{\"0\": \"Once upon\",\n \"1\": \"a time\"}"] {
             assert!(!is_of_bench(text.as_bytes()), "{text}");
             assert_eq!(parse(text), Err(BenchReportError::Unknown), "{text}");
         }
