@@ -2,12 +2,11 @@
 
 use std::io;
 use std::path::Path;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt as _, BufReader, ReadBuf};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt as _, BufReader};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::task::JoinSet;
 
@@ -117,7 +116,7 @@ async fn accept(listener: &UnixListener, publishers: &Arc<SocketPublishers>, nam
 
 /// Reads from one publisher until it disconnects or must make room. An invalid line is counted and skipped.
 async fn receive(stream: UnixStream, process: Option<u32>, place: &PublisherEntry, naming: &Naming) -> io::Result<()> {
-    let mut reader = BufReader::new(WholeReads(stream));
+    let mut reader = BufReader::new(stream);
     let mut connection = PublisherConnection { place, naming, process, registration: None };
     if let Naming::OneEngine(OneEngine(inbox)) = naming {
         connection.register(Registration::alone(inbox));
@@ -186,7 +185,7 @@ impl PublisherConnection<'_> {
         hello: Option<&Hello>,
         line: QueuedLine,
         bytes: usize,
-        reader: &mut BufReader<WholeReads>,
+        reader: &mut BufReader<UnixStream>,
     ) -> bool {
         if let (None, Naming::ByPublishers(socket)) = (&self.registration, self.naming) {
             let more = async {
@@ -222,7 +221,7 @@ fn unread_hello(naming: &Naming) -> Option<Hello> {
 
 /// Reads a line without its line feed. The last line of a stream needs no line feed. Returns the line, unless it is above the
 /// limit and was skipped to its end, and the permit of a long line.
-async fn read_line(reader: &mut BufReader<WholeReads>) -> io::Result<(Option<Vec<u8>>, Option<Permit>)> {
+async fn read_line(reader: &mut BufReader<UnixStream>) -> io::Result<(Option<Vec<u8>>, Option<Permit>)> {
     let mut line = Vec::new();
     let is_short = read_part(reader, &mut line, SHORT_LINE).await?;
     // The vector may have doubled its capacity, and this line may wait for long.
@@ -257,41 +256,14 @@ async fn read_line(reader: &mut BufReader<WholeReads>) -> io::Result<(Option<Vec
 }
 
 /// Reads more of a line. Returns false if it is now longer than `limit`, which does not include the line feed.
-async fn read_part(reader: &mut BufReader<WholeReads>, line: &mut Vec<u8>, limit: usize) -> io::Result<bool> {
+async fn read_part(reader: &mut BufReader<UnixStream>, line: &mut Vec<u8>, limit: usize) -> io::Result<bool> {
     let room = limit - line.len().min(limit);
     let read = reader.take(room as u64 + 1).read_until(b'\n', line).await?;
     Ok(line.pop_if(|last| *last == b'\n').is_some() || read <= room)
 }
 
-/// Reads until the socket has no more data. After a short read, tokio assumes that the socket is empty and waits for new
-/// data. But a read also ends early at a message with file descriptors.
-#[derive(Debug)]
-struct WholeReads(UnixStream);
-
-impl AsyncRead for WholeReads {
-    fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        loop {
-            ready!(self.0.poll_read_ready(context))?;
-            match self.0.try_read(into.initialize_unfilled()) {
-                Ok(read) => {
-                    into.advance(read);
-                    return Poll::Ready(Ok(()));
-                }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(error) => return Poll::Ready(Err(error)),
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use std::io::IoSlice;
-    use std::mem::MaybeUninit;
-    use std::os::fd::AsFd as _;
-
-    use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
-
     use super::super::Names;
     use super::*;
 
@@ -305,26 +277,5 @@ mod tests {
             assert_eq!(read_hello(line.as_bytes(), &one), None, "{line}: a rejected line");
         }
         assert_eq!(read_hello(br#"{"iter":1}"#, &named), None);
-    }
-
-    /// A read ends at each message with a descriptor. All of them are sent before the first read, so nothing wakes the reader later.
-    #[tokio::test]
-    async fn lines_with_file_descriptors_are_read_to_the_last_one() {
-        let (sending, receiving) = std::os::unix::net::UnixStream::pair().unwrap();
-        for _ in 0..50 {
-            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-            let mut control = SendAncillaryBuffer::new(&mut space);
-            let descriptors = [sending.as_fd()];
-            assert!(control.push(SendAncillaryMessage::ScmRights(&descriptors)));
-            sendmsg(&sending, &[IoSlice::new(b"{\"iter\":1}\n")], &mut control, SendFlags::empty()).unwrap();
-        }
-        receiving.set_nonblocking(true).unwrap();
-        let mut reader = BufReader::new(WholeReads(UnixStream::from_std(receiving).unwrap()));
-        for number in 0..50 {
-            let reading = read_line(&mut reader);
-            let read = tokio::time::timeout(Duration::from_secs(60), reading).await;
-            let Ok(Ok((line, _))) = read else { panic!("line {number} is not read") };
-            assert_eq!(line.as_deref(), Some(&b"{\"iter\":1}"[..]));
-        }
     }
 }
