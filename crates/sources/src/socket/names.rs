@@ -3,7 +3,6 @@
 
 use std::borrow::Cow;
 use std::collections::HashSet;
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::pin::pin;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -57,8 +56,6 @@ struct Named {
     socket: u64,
     model: String,
     version: String,
-    /// The hash of its names before they were cut. `None` if they were short enough.
-    cut_from: Option<u64>,
     /// The process id that its last publisher has sent.
     process: Option<u64>,
     owner: NameOwner,
@@ -121,7 +118,6 @@ pub struct Ending {
 struct RequestedName<'a> {
     model: Cow<'a, str>,
     version: RequestedVersion<'a>,
-    cut_from: Option<u64>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -139,7 +135,7 @@ impl<'a> RequestedName<'a> {
     fn of(hello: Option<&'a Hello>, default_model: &'a str) -> Result<Self, Refused> {
         let Some(hello) = hello else {
             let model = Cow::Borrowed(default_model);
-            return Ok(Self { model, version: RequestedVersion::Nameless, cut_from: None });
+            return Ok(Self { model, version: RequestedVersion::Nameless });
         };
         let given = |text: &'a Option<String>| text.as_deref().filter(|text| !text.is_empty());
         let (model, version) = (given(&hello.model), given(&hello.version));
@@ -147,25 +143,17 @@ impl<'a> RequestedName<'a> {
             return Err(Refused::Unclear { model: model.map(short), field });
         }
         let version = version.filter(|_| model.is_some() && !hello.derived);
-        let is_long = |name: Option<&str>| name.is_some_and(|name| name.chars().count() > MAX_NAME);
-        let cut_from = (is_long(model) || is_long(version)).then(|| hash_of(model, version));
         let version = match model {
             Some(_) if !hello.derived => RequestedVersion::Explicit(cut(version.unwrap_or("1"))),
             _ => RequestedVersion::Derived,
         };
-        Ok(Self { model: cut(model.unwrap_or(default_model)), version, cut_from })
+        Ok(Self { model: cut(model.unwrap_or(default_model)), version })
     }
 }
 
 /// A name as a label value: the same as discovery finds, if it is too long.
 pub(super) fn cut(name: &str) -> Cow<'_, str> {
     if name.chars().count() > MAX_NAME { Cow::Owned(short(name)) } else { Cow::Borrowed(name) }
-}
-
-fn hash_of(model: Option<&str>, version: Option<&str>) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    (model, version).hash(&mut hasher);
-    hasher.finish()
 }
 
 impl Names {
@@ -194,7 +182,7 @@ impl Names {
     #[must_use]
     pub fn discovered(&self, model: &str) -> String {
         let mut table = self.table.lock();
-        let version = table.free_version(DISCOVERED, (model, None), None);
+        let version = table.free_version(DISCOVERED, model, None);
         table.discovered.insert((model.to_owned(), version.clone()));
         version
     }
@@ -301,7 +289,7 @@ impl Socket {
         publisher: &Arc<Publisher>,
         has_more: bool,
     ) -> Result<Registration, Refused> {
-        let RequestedName { model, version: requested, cut_from } = RequestedName::of(hello, self.default_model)?;
+        let RequestedName { model, version: requested } = RequestedName::of(hello, self.default_model)?;
         let model = &*model;
         let process = hello.and_then(|hello| hello.pid);
         let mut table = self.names.table.lock();
@@ -317,13 +305,13 @@ impl Socket {
                     let pid = engine.process;
                     tracing::warn!(model, %version, pid, "a silent publisher loses its name to another one; end the process if it hangs");
                 }
-                table.check_free(self.id, (model, cut_from), &version)?;
+                table.check_free(self.id, model, &version)?;
                 version.into_owned()
             }
-            RequestedVersion::Derived => table.free_version(self.id, (model, cut_from), process),
+            RequestedVersion::Derived => table.free_version(self.id, model, process),
             RequestedVersion::Nameless => match table.nameless(self.id) {
                 Some(engine) => return Ok(Registration::new(&self.names, engine)),
-                None => table.free_version(self.id, (model, cut_from), None),
+                None => table.free_version(self.id, model, None),
             },
         };
         let owner = if is_nameless { NameOwner::Nameless } else { NameOwner::Connection };
@@ -341,7 +329,7 @@ impl Socket {
         let (id, (inbox, queue)) = (table.next_id, Inbox::new());
         let model = model.to_owned();
         let publisher = Arc::downgrade(publisher);
-        let engine = Named { id, socket: self.id, model, version, cut_from, process, owner, publisher, inbox };
+        let engine = Named { id, socket: self.id, model, version, process, owner, publisher, inbox };
         let Named { model, version, inbox, .. } = &engine;
         self.names.log_publisher(model, version, process);
         let _ = self.names.joined.send(Joined {
@@ -367,15 +355,14 @@ impl Drop for Socket {
 }
 
 impl NameTable {
-    /// Checks that a publisher on this socket can have this name now. `cut_from`: see [`Named`].
-    fn check_free(&self, socket: u64, (model, cut_from): (&str, Option<u64>), version: &str) -> Result<(), Refused> {
+    /// Checks that a publisher on this socket can have this name now.
+    fn check_free(&self, socket: u64, model: &str, version: &str) -> Result<(), Refused> {
         let known = self.engines.iter().find(|engine| engine.model == model && engine.version == version);
         let name = (model.to_owned(), version.to_owned());
         let by = match known {
             _ if self.discovered.contains(&name) => "an engine that was found",
             _ if self.configured.contains(&name) => "an engine of the configuration",
             Some(engine) if engine.socket != socket => "an engine of another socket",
-            Some(engine) if engine.cut_from != cut_from => "an engine whose longer name becomes the same",
             Some(Named { owner: NameOwner::Connection | NameOwner::Nameless, .. }) => "another publisher",
             Some(_) | None => return Ok(()),
         };
@@ -392,11 +379,11 @@ impl NameTable {
     }
 
     /// The version that this process had before, if it is free; otherwise the lowest free version.
-    fn free_version(&self, socket: u64, name: (&str, Option<u64>), process: Option<u64>) -> String {
-        let same = |engine: &&Named| engine.model == name.0 && process.is_some() && engine.process == process;
+    fn free_version(&self, socket: u64, model: &str, process: Option<u64>) -> String {
+        let same = |engine: &&Named| engine.model == model && process.is_some() && engine.process == process;
         let before = self.engines.iter().filter(same).map(|engine| engine.version.clone());
         let all = (1_u64..).map(|number| number.to_string());
-        let mut free = before.chain(all).filter(|version| self.check_free(socket, name, version).is_ok());
+        let mut free = before.chain(all).filter(|version| self.check_free(socket, model, version).is_ok());
         free.next().unwrap_or_default()
     }
 
