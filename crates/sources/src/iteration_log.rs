@@ -49,8 +49,6 @@ struct LogLines {
 }
 
 impl FollowedLines for LogLines {
-    const BEGIN_DIFFERENTLY: bool = false;
-
     fn are_in(&self, name: &OsStr) -> bool {
         name == self.name
     }

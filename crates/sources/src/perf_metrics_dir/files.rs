@@ -1,6 +1,5 @@
 //! Finds the files of a directory, and reads the lines that are added, for each source that follows files. Files may be
-//! renamed, deleted or truncated meanwhile, also by programs that copy a file before they truncate it (logrotate's
-//! `copytruncate`).
+//! renamed, deleted or truncated meanwhile.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -33,10 +32,6 @@ const KEPT_OPEN: Duration = Duration::from_secs(600);
 
 /// What the lines of the files are.
 pub(crate) trait FollowedLines {
-    /// Whether a file that begins like a known one is its copy. The logs of two runs of a server may begin with the
-    /// same words.
-    const BEGIN_DIFFERENTLY: bool;
-
     /// Whether a file of this name has such lines.
     fn are_in(&self, name: &OsStr) -> bool;
 
@@ -62,8 +57,6 @@ struct LineFile {
     /// The size of the file at the last reading.
     size: u64,
     head: Head,
-    /// A copy of the file from before it was truncated, while the rest of its lines is read.
-    copy: Option<File>,
     open: Option<(File, Instant)>,
     /// The file was missing when the directory was last listed.
     gone: bool,
@@ -135,8 +128,7 @@ impl<L: FollowedLines> LineFiles<L> {
             if let Some(known) = files.get_mut(&entry.ino()) {
                 (known.gone, known.path) = (false, entry.path());
             } else if files.len() < MAX_FILES && is_regular(&entry) && self.lines.are_in(&entry.file_name()) {
-                let is_copy = || L::BEGIN_DIFFERENTLY && is_copy(&entry.path(), files);
-                let is_old = is_first && !self.dir.from_start || is_copy();
+                let is_old = is_first && !self.dir.from_start;
                 let file = if is_old { LineFile::at_end(entry.path()) } else { Ok(LineFile::new(entry.path())) };
                 // If the file was deleted after the listing, or is not readable, the next listing tries again.
                 if let Ok(file) = file {
@@ -153,12 +145,6 @@ fn is_regular(entry: &DirEntry) -> bool {
     entry.file_type().is_ok_and(|kind| kind.is_file())
 }
 
-/// Whether the file begins like a known one, so that its lines have been read or will be read.
-fn is_copy(path: &Path, known: &HashMap<u64, LineFile>) -> bool {
-    let head = open(path).and_then(|file| Head::of(&file, HEAD));
-    head.is_ok_and(|head| known.values().any(|file| file.head == head))
-}
-
 /// Opens a regular file: it may have been replaced by something else since it was listed.
 fn open(path: &Path) -> io::Result<File> {
     small_file::open_regular(path, OFlags::NOFOLLOW)
@@ -166,7 +152,7 @@ fn open(path: &Path) -> io::Result<File> {
 
 impl LineFile {
     fn new(path: PathBuf) -> Self {
-        Self { path, offset: 0, skips: false, size: 0, head: Head::default(), copy: None, open: None, gone: false }
+        Self { path, offset: 0, skips: false, size: 0, head: Head::default(), open: None, gone: false }
     }
 
     /// Opens a file of which only the lines that are written from now on are read.
@@ -183,13 +169,6 @@ impl LineFile {
 
     /// Reads the complete lines that were added. Returns whether there are more.
     fn read(&mut self, into: &mut Reading<'_, impl FollowedLines>) -> io::Result<bool> {
-        if let Some(copy) = self.copy.take() {
-            if self.read_lines(&copy, into)? {
-                self.copy = Some(copy);
-                return Ok(true);
-            }
-            self.begin_again();
-        }
         let size = match &self.open {
             Some((file, _)) => file.metadata()?.len(),
             None => self.path.symlink_metadata()?.len(),
@@ -206,40 +185,14 @@ impl LineFile {
             None => open(&self.path)?,
         };
         if size < self.offset || !self.head.is_that_of(&file) {
-            self.open = Some((file, Instant::now()));
-            self.note_truncated(into);
-            return self.read(into);
+            // The file was truncated, and may have grown since. What was added between the last reading and that moment counts as
+            // one loss, because nobody knows how many lines it had.
+            into.batch.reject(RejectReason::Truncated);
+            (self.offset, self.skips, self.size, self.head) = (0, false, 0, Head::default());
         }
         let more = self.read_lines(&file, into);
         self.open = Some((file, Instant::now()));
         more
-    }
-
-    /// The file was truncated, and may have grown since. What was added between the last reading and that moment is only in
-    /// a copy. Without a copy, it is counted as one loss, because nobody knows how many lines it had.
-    fn note_truncated(&mut self, into: &mut Reading<'_, impl FollowedLines>) {
-        self.copy = self.find_copy();
-        if self.copy.is_none() {
-            into.batch.reject(RejectReason::Truncated);
-            self.begin_again();
-        }
-    }
-
-    /// A file beside this one with the same beginning, such as `NAME.jsonl.1`.
-    fn find_copy(&self) -> Option<File> {
-        let (directory, stem) = (self.path.parent()?, self.path.file_stem()?.to_str()?);
-        let is_other = |entry: &DirEntry| {
-            let is_named = entry.file_name().to_str().is_some_and(|name| name.starts_with(stem));
-            is_named && entry.path() != self.path && is_regular(entry)
-        };
-        let others = std::fs::read_dir(directory).ok()?.flatten().filter(is_other);
-        let is_whole = |file: &File| file.metadata().is_ok_and(|metadata| metadata.len() >= self.offset);
-        others.filter_map(|entry| open(&entry.path()).ok()).find(|file| is_whole(file) && self.head.is_that_of(file))
-    }
-
-    /// The new content of the file begins at 0.
-    fn begin_again(&mut self) {
-        (self.offset, self.skips, self.size, self.head) = (0, false, 0, Head::default());
     }
 
     /// Reads the complete lines from `offset` on. Returns whether there are more.
@@ -308,8 +261,6 @@ impl RequestLines {
 }
 
 impl FollowedLines for RequestLines {
-    const BEGIN_DIFFERENTLY: bool = true;
-
     fn are_in(&self, name: &OsStr) -> bool {
         let name = name.to_string_lossy();
         (name.starts_with("perf_metrics-") || name.starts_with("perf-metrics-")) && name.ends_with(".jsonl")
@@ -522,25 +473,6 @@ mod tests {
             let reading = files.read().unwrap();
             assert_eq!((ids(&reading), rejected(&reading, RejectReason::Truncated)), ((10..10 + longer).collect(), 1));
             assert_eq!(files.read().unwrap().rejected, RejectCounts::default(), "once");
-        }
-    }
-
-    #[test]
-    fn the_copy_of_a_file_that_was_cut_has_its_last_lines_and_each_is_read_once() {
-        for copy in [format!("{NAME}.1"), NAME.replace(".jsonl", "-20261128.jsonl")] {
-            let directory = TempDir::new().unwrap();
-            let mut files = files(&directory, false, LineOwner::Server);
-            read(&mut files);
-            add(&directory, NAME, &(1..5).map(line).collect::<String>());
-            assert_eq!(read(&mut files), [1, 2, 3, 4]);
-            add(&directory, NAME, &line(5));
-            fs::copy(directory.path().join(NAME), directory.path().join(&copy)).unwrap();
-            truncate(&directory);
-            add(&directory, NAME, &line(6));
-            let reading = files.read().unwrap();
-            assert_eq!((ids(&reading), reading.rejected), (vec![5, 6], RejectCounts::default()), "{copy}");
-            add(&directory, NAME, &line(7));
-            assert_eq!(read(&mut files), [7], "{copy}");
         }
     }
 
