@@ -1,7 +1,6 @@
 //! The command line as typed. Each flag can also be set by the environment variable `TRTLLM_EXPORTER_<FLAG>` ([`command`]).
 
 mod limits;
-mod overview;
 mod reading;
 mod size;
 mod variables;

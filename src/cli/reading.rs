@@ -8,15 +8,17 @@ use clap::{Arg, ArgMatches, Command, FromArgMatches as _};
 use trtllm_config::ConfigError;
 use trtllm_config::command_line::{self, split};
 
-use super::{Cli, overview, variables};
+use super::{Cli, variables};
 
 impl Cli {
     /// Reads the command line and the environment, or returns the first mistake in them. Ends the process for `--help`.
     pub fn read() -> Result<Self, ConfigError> {
         let (mut command, arguments) =
             (with_moved(variables::without_empty()), std::env::args_os().collect::<Vec<OsString>>());
-        if overview::is_asked_for(&arguments, &command) {
-            overview::print(command.clone());
+        if asks_for_help(&arguments, &command) {
+            // What most people need, on one screen. `help` explains every flag.
+            let short = command.clone().override_help(include_str!("help.txt"));
+            short.try_get_matches_from(["trtllm-exporter", "-h"]).unwrap_or_else(|error| error.exit());
         }
         // The flags of a start may also follow check-config, which checks them.
         if arguments.iter().any(|argument| argument == "check-config") {
@@ -63,6 +65,13 @@ impl Cli {
             }
         }
     }
+}
+
+/// True if the arguments ask for the help of the exporter itself, not of a command.
+fn asks_for_help(arguments: &[OsString], command: &Command) -> bool {
+    let is_command = |text: &str| command.get_subcommands().any(|command| command.get_name() == text) || text == "help";
+    let texts = arguments.iter().skip(1).map(|argument| argument.to_string_lossy());
+    texts.take_while(|text| !is_command(text)).any(|text| text == "-h" || text == "--help")
 }
 
 /// Commands of former releases, and those of trtllm-doctor that replace them.
