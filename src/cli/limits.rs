@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use trtllm_http::listen::{self, Address};
+use trtllm_http::listen;
 
 use super::Cli;
 use trtllm_config::ConfigError;
@@ -57,21 +57,9 @@ impl Cli {
             let why = format!("cannot use this directory: {error}; choose a path in a writable directory");
             return wrong("--web.port-file", folder.display().to_string(), why);
         }
-        self.check_addresses()
-    }
-
-    fn check_addresses(&self) -> Result<(), ConfigError> {
         let pages = if self.systemd_socket { &[][..] } else { &self.listen_address };
-        let health = self.health_addresses()?;
-        let mut taken: Vec<&Address> = Vec::new();
-        for (flag, addresses) in [("--web.listen-address", pages), ("--web.health-address", &health)] {
-            for address in addresses {
-                if taken.iter().any(|other| other.overlaps(address)) {
-                    let why = "this address is given twice; remove one or choose another";
-                    return Err(ConfigError::flag(flag, address, why));
-                }
-                taken.push(address);
-            }
+        for (flag, addresses) in [("--web.listen-address", pages), ("--web.health-address", &self.health_addresses()?)]
+        {
             listen::check(addresses, flag).map_err(|error| ConfigError::Other(error.to_string()))?;
         }
         Ok(())

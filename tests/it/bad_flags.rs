@@ -63,7 +63,7 @@ flags! {
     an_option_of_a_simulated_engine_given_twice_is_named: 2 ["--source", "sim:?rate=1&seed=2&rate=3"] => ["--source", "rate", "twice"];
     an_option_of_a_server_given_twice_is_named: 2 ["--source", "trtllm-serve:http://h:1?perf_metrics=true&perf_metrics=true"] => ["--source", "perf_metrics", "twice"];
     an_option_of_auto_given_twice_is_named: 2 ["--source", "auto:?ports=1&ports=2"] => ["--source", "ports", "twice"];
-    a_health_address_that_the_page_has_is_named: 2 ["--web.listen-address", ":8002", "--web.health-address", ":8002"] => ["--web.health-address", ":8002", "twice"];
+    a_health_address_that_the_page_has_is_named: 1 ["--web.listen-address", "127.0.0.1:29417", "--web.health-address", "127.0.0.1:29417"] => ["cannot listen on 127.0.0.1:29417", "--web.health-address"];
     a_source_that_names_a_path_of_the_api_is_named: 2 ["--source", "trtllm-serve:http://h:1/v1/"] => ["--source", "/v1", "only the address"];
     a_source_that_names_a_page_of_the_server_is_named: 2 ["--source", "trtllm-serve:http://h:1/metrics"] => ["--source", "/metrics", "only the address"];
     one_server_for_two_engines_is_refused: 2 ["--source", "trtllm-serve:http://h:1", "--source", "trtllm-serve:http://h:1/", "--model", "a", "--model", "b"] => ["--source", "each other's records"];

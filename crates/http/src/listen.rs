@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -23,48 +23,6 @@ pub enum Address {
     /// `:PORT`, on IPv6 and IPv4.
     AnyHost(u16),
     Unix(PathBuf),
-}
-
-impl Address {
-    /// Whether the system chooses the port.
-    #[must_use]
-    pub fn is_any_port(&self) -> bool {
-        match self {
-            Self::Tcp(address) => address.ends_with(":0"),
-            Self::AnyHost(port) => *port == 0,
-            Self::Unix(_) => false,
-        }
-    }
-
-    /// True if only one of the two addresses can be bound at a time, even if they are written differently.
-    #[must_use]
-    pub fn overlaps(&self, other: &Self) -> bool {
-        if self.is_any_port() || other.is_any_port() {
-            return false;
-        }
-        match (self, other) {
-            (Self::Unix(one), Self::Unix(other)) => one == other,
-            (Self::Tcp(_) | Self::AnyHost(_), Self::Tcp(_) | Self::AnyHost(_)) => {
-                let ((one, port), (other, other_port)) = (self.host_and_port(), other.host_and_port());
-                let covers = |all: &str, host: &str| all == "::" || (all == "0.0.0.0" && !host.contains(':'));
-                port == other_port && (one == other || covers(&one, &other) || covers(&other, &one))
-            }
-            _ => false,
-        }
-    }
-
-    fn host_and_port(&self) -> (String, u16) {
-        match self {
-            Self::Tcp(text) => {
-                let (host, port) = text.rsplit_once(':').unwrap_or((text, ""));
-                let host = host.trim_matches(['[', ']']).to_lowercase();
-                let canonical = host.parse().map(|address: IpAddr| address.to_string());
-                (canonical.unwrap_or(host), port.parse().unwrap_or_default())
-            }
-            Self::AnyHost(port) => ("::".to_owned(), *port),
-            Self::Unix(_) => (String::new(), 0),
-        }
-    }
 }
 
 impl fmt::Display for Address {
@@ -285,28 +243,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_that_cannot_be_bound_at_once_overlap() {
+    fn an_address_may_have_a_zone() {
         let address = |text: &str| text.parse::<Address>().unwrap();
-        for (one, other) in [
-            (":1", ":1"),
-            (":1", "127.0.0.1:1"),
-            ("0.0.0.0:1", "10.0.0.1:1"),
-            ("[::1]:1", "[0::1]:1"),
-            ("H:1", "h:1"),
-            ("unix:/run/a", "unix:/run//a"),
-        ] {
-            assert!(address(one).overlaps(&address(other)) && address(other).overlaps(&address(one)), "{one} {other}");
-        }
-        for (one, other) in [
-            (":0", ":0"),
-            (":1", ":2"),
-            ("a:1", "b:1"),
-            ("0.0.0.0:1", "[::1]:1"),
-            ("127.0.0.1:1", "127.0.0.2:1"),
-            ("unix:/a", ":1"),
-        ] {
-            assert!(!address(one).overlaps(&address(other)), "{one} {other}");
-        }
         for zone in ["[fe80::1%eth0]:8002", "[fe80::1%2]:8002"] {
             assert_eq!(address(zone), Address::Tcp(zone.to_owned()));
         }
