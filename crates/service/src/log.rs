@@ -1,7 +1,6 @@
 //! Structured logs on stderr, as logfmt or JSON. Logging never blocks: a thread writes the lines, and lines that do not fit in
 //! its queue are dropped and counted. A log collector that stops reading its pipe must not stop the exporter.
 
-mod flood;
 mod limit;
 
 use std::io::{self, Write};
@@ -52,8 +51,7 @@ pub fn init(level: tracing::Level, format: LogFormat) -> LogGuard {
         NonBlockingBuilder::default().lossy(true).buffered_lines_limit(QUEUE).thread_name("log").finish(Stderr);
     let dropped = queue.error_counter();
     let writer = Lines(queue);
-    let registry =
-        tracing_subscriber::registry().with(LevelFilter::from_level(level)).with(flood::FloodLimit::default());
+    let registry = tracing_subscriber::registry().with(LevelFilter::from_level(level));
     let installed = match format {
         LogFormat::Logfmt => {
             let layer = tracing_logfmt::builder().with_target(false).with_span_name(false).layer();
@@ -80,12 +78,10 @@ pub fn init(level: tracing::Level, format: LogFormat) -> LogGuard {
     LogGuard(Some(guard))
 }
 
-/// Log lines that were dropped because stderr did not take them, or because they were repeated too often.
+/// Log lines that were dropped because stderr did not take them.
 #[must_use]
 pub fn dropped_lines() -> u64 {
-    DROPPED.get().map_or(0, |dropped| dropped.dropped_lines() as u64)
-        + REFUSED.load(Relaxed)
-        + flood::LEFT_OUT.load(Relaxed)
+    DROPPED.get().map_or(0, |dropped| dropped.dropped_lines() as u64) + REFUSED.load(Relaxed)
 }
 
 /// Counts the lines that cannot be written. The thread that writes ignores the error and continues with the next line.

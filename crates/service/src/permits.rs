@@ -76,7 +76,7 @@ impl Permits {
     }
 
     /// The permits that nobody has now.
-    #[must_use]
+    #[cfg(test)]
     pub fn free(&self) -> usize {
         self.free.available_permits()
     }

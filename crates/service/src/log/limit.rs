@@ -8,10 +8,8 @@ const BURST: u32 = 5;
 const INTERVAL: Duration = Duration::from_secs(10);
 
 /// The limit for the lines of one cause: a source that fails and recovers ten times a second must not fill the log.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct LogLimit {
-    burst: u32,
-    interval: Duration,
     /// Lines of the burst that are used.
     used: u32,
     /// When the next used line becomes free again.
@@ -19,28 +17,16 @@ pub struct LogLimit {
     left_out: u64,
 }
 
-impl Default for LogLimit {
-    fn default() -> Self {
-        Self::new(BURST, INTERVAL)
-    }
-}
-
 impl LogLimit {
-    /// `burst` lines at once, and one more after each `interval`.
-    #[must_use]
-    pub const fn new(burst: u32, interval: Duration) -> Self {
-        Self { burst, interval, used: 0, next_free: None, left_out: 0 }
-    }
-
     /// Whether a line may be written now.
     pub fn has_room(&mut self, now: Instant) -> bool {
         while self.used > 0
             && let Some(free) = self.next_free.filter(|free| *free <= now)
         {
             self.used -= 1;
-            self.next_free = Some(free + self.interval);
+            self.next_free = Some(free + INTERVAL);
         }
-        self.used < self.burst
+        self.used < BURST
     }
 
     /// If a line may be written now, returns how many lines were left out since the last one.
@@ -50,7 +36,7 @@ impl LogLimit {
             return None;
         }
         if self.used == 0 {
-            self.next_free = Some(now + self.interval);
+            self.next_free = Some(now + INTERVAL);
         }
         self.used += 1;
         Some(std::mem::take(&mut self.left_out))
