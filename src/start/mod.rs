@@ -32,7 +32,7 @@ use trtllm_recording::recorder::{Recorder, RecorderError};
 use trtllm_records::RecorderCounts;
 use trtllm_service::log;
 use trtllm_service::process::{self, Trimming};
-use trtllm_service::shutdown::{self, GpuRequest, GpuSignals, Shutdown};
+use trtllm_service::shutdown::{self, Shutdown};
 use trtllm_service::small_file;
 use trtllm_service::supervise::Heartbeats;
 use trtllm_sources::socket::{Admission, Publishers};
@@ -70,7 +70,7 @@ pub fn run(cli: &Cli) -> Result<(), StartError> {
 
 async fn serve(cli: &Cli, engines: Vec<EngineConfig>, web: Option<WebConfig>) -> Result<(), StartError> {
     let mut signal = pin!(shutdown::signals()?);
-    let mut gpu_signals = GpuSignals::new()?;
+    let (mut release, mut resume) = shutdown::gpu_signals()?;
     let mut hangups = shutdown::hangups()?;
     let (trigger, stop) = shutdown::channel();
     let mut daemon = tokio::select! {
@@ -90,11 +90,8 @@ async fn serve(cli: &Cli, engines: Vec<EngineConfig>, web: Option<WebConfig>) ->
             _ = hangups.recv() => reload.start(cli.config_file.as_deref()),
             engines = reload.finished() => daemon.reload(engines),
             error = daemon.drivers.failure() => break Err(error.into()),
-            request = gpu_signals.next() => match (&daemon.gpus, request) {
-                (Some(gpus), GpuRequest::Release) => gpus.release(),
-                (Some(gpus), GpuRequest::Resume) => gpus.resume(),
-                (None, _) => {}
-            }
+            _ = release.recv() => daemon.gpus.iter().for_each(GpuHandle::release),
+            _ = resume.recv() => daemon.gpus.iter().for_each(GpuHandle::resume),
         }
     };
     systemd::notify(&[NotifyState::Stopping]);

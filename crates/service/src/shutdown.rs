@@ -54,32 +54,8 @@ pub fn hangups() -> std::io::Result<Signal> {
     signal(SignalKind::hangup())
 }
 
-/// SIGUSR1 (release the GPU driver) and SIGUSR2 (use it again). Without a handler either signal would end the process.
-#[derive(Debug)]
-pub struct GpuSignals {
-    release: Signal,
-    resume: Signal,
-}
-
-/// What a GPU signal asks for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum GpuRequest {
-    Release,
-    Resume,
-}
-
-impl GpuSignals {
-    /// Fails if the handlers cannot be installed.
-    pub fn new() -> std::io::Result<Self> {
-        let (release, resume) = (signal(SignalKind::user_defined1())?, signal(SignalKind::user_defined2())?);
-        Ok(Self { release, resume })
-    }
-
-    /// The next signal.
-    pub async fn next(&mut self) -> GpuRequest {
-        tokio::select! {
-            _ = self.release.recv() => GpuRequest::Release,
-            _ = self.resume.recv() => GpuRequest::Resume,
-        }
-    }
+/// SIGUSR1 (release the GPU driver) and SIGUSR2 (use it again). Without a handler either signal would end the process. Fails if a
+/// handler cannot be installed.
+pub fn gpu_signals() -> std::io::Result<(Signal, Signal)> {
+    Ok((signal(SignalKind::user_defined1())?, signal(SignalKind::user_defined2())?))
 }
