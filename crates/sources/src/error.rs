@@ -13,7 +13,7 @@ pub enum SourceError {
     #[error("the certificate of {target} is not accepted: {cause}; {remedy}")]
     Certificate { target: String, cause: String, remedy: &'static str },
     #[error(
-        "{target} did not answer in HTTP: {cause}; if the port speaks https, write https:// instead of http://, otherwise check \
+        "{target} gave no valid answer: {cause}; if the port speaks https, write https:// instead of http://, otherwise check \
          the server and the network"
     )]
     NoHttp { target: String, cause: String },
@@ -153,7 +153,6 @@ const fn status_remedy(status: u16) -> &'static str {
     match status {
         404 | 405 | 410 => "check that --source names the port of trtllm-serve",
         429 => "raise the limit of requests of the server or of the proxy before it",
-        400 => "if the port speaks https, write https:// instead of http://; otherwise look at the log of the server",
         407 => "a proxy wants a password; name the address of the server itself",
         300..400 => "it redirects without an address; check the server or the proxy before it",
         503 => "the server starts, or its engine has failed; if this continues, look at its log",

@@ -346,6 +346,11 @@ impl HttpClient {
         if status == StatusCode::OK {
             return Ok(());
         }
+        // Some servers with TLS explain it in plain HTTP.
+        if self.server.tls.is_none() && memchr::memmem::find(&self.body, b"HTTPS").is_some() {
+            self.body.clear();
+            return Err(SourceError::NoHttp { target: self.server.target.clone(), cause: format!("status {status}") });
+        }
         let has_launcher = memchr::memmem::find(&self.body, LAUNCHER_GONE.as_bytes()).is_none();
         self.body.clear();
         if status == StatusCode::SERVICE_UNAVAILABLE && !has_launcher {
