@@ -247,5 +247,8 @@ fn an_iteration_log_is_replayed() {
     assert_eq!(page.get("trtllm_exporter_records_rejected_total", &["reason=not_json"]), 1.0);
     let refused = daemon::run(&["--source", "auto", "--bench-report", file.to_str().unwrap()]);
     let stderr = String::from_utf8(refused.stderr).unwrap();
-    assert!(refused.status.code() == Some(2) && stderr.contains("--iteration_log"), "{stderr}");
+    assert!(
+        refused.status.code() == Some(2) && stderr.contains("not a report of trtllm-bench; name the file"),
+        "{stderr}"
+    );
 }
