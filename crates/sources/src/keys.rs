@@ -31,21 +31,12 @@ impl KeyWatch {
         self.due = None;
     }
 
-    /// Adds the keys of the array's first element, if a collection is due.
-    pub(super) fn look_at_first(&mut self, array: &[u8], keys: &mut BTreeSet<String>) {
-        self.look(|| keys_of_first(array), keys);
-    }
-
-    /// Adds the keys of the object, if a collection is due.
-    pub(super) fn look_at(&mut self, object: &[u8], keys: &mut BTreeSet<String>) {
-        self.look(|| keys_of(object), keys);
-    }
-
-    fn look(&mut self, find: impl FnOnce() -> BTreeSet<String>, keys: &mut BTreeSet<String>) {
+    /// Adds the keys of the object, or those of the first one in an array, if a collection is due.
+    pub(super) fn look_at(&mut self, text: &[u8], keys: &mut BTreeSet<String>) {
         if self.due.is_some_and(|due| Instant::now() < due) {
             return;
         }
-        let mut found = find();
+        let mut found = keys_of_first(text);
         if !found.is_empty() {
             self.due = Some(Instant::now() + INTERVAL);
         }
@@ -72,16 +63,12 @@ impl LineParser {
     }
 }
 
-/// The keys of the first element of an array. Empty if the array is empty.
+/// The keys of an object, or of the first one in an array, and of the objects in it. Ids, such as those of pools, are left out.
 #[must_use]
-pub fn keys_of_first(array: &[u8]) -> BTreeSet<String> {
-    // What follows the element is not read.
-    keys_of(array.trim_ascii_start().strip_prefix(b"[").unwrap_or_default())
-}
-
-/// The keys of an object, and of the objects in it. Ids, such as those of pools, are left out.
-fn keys_of(object: &[u8]) -> BTreeSet<String> {
-    let mut keys = BTreeSet::new();
+pub fn keys_of_first(text: &[u8]) -> BTreeSet<String> {
+    let (text, mut keys) = (text.trim_ascii_start(), BTreeSet::new());
+    // What follows the object is not read.
+    let object = text.strip_prefix(b"[").unwrap_or(text);
     let _ = Keys(&mut keys).deserialize(&mut serde_json::Deserializer::from_slice(object));
     keys
 }
@@ -157,7 +144,7 @@ mod tests {
     #[test]
     fn keys_are_collected_once_a_minute_and_again_when_the_server_may_have_been_replaced() {
         let (mut watch, mut keys) = (KeyWatch::default(), BTreeSet::new());
-        watch.look_at_first(b"[]", &mut keys);
+        watch.look_at(b"[]", &mut keys);
         watch.look_at(b"{\"a\":1}", &mut keys);
         watch.look_at(b"{\"b\":1}", &mut keys);
         assert_eq!(keys.iter().collect::<Vec<_>>(), ["a"]);

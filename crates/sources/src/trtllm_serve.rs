@@ -328,7 +328,7 @@ async fn read_part(
         let was_begun = is_begun(unparsed);
         let result = parse_received(client, unparsed, statistics, batch);
         if !was_begun && is_begun(unparsed) {
-            keys.look_at_first(client.received(), &mut batch.keys);
+            keys.look_at(client.received(), &mut batch.keys);
         }
         let needs_more = matches!(result, Ok(true) | Err(ParseError::Truncated));
         match unparsed {
