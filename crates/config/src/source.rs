@@ -13,7 +13,7 @@ use trtllm_sources::hosting::Hosting;
 use trtllm_sources::kubernetes::PodSelection;
 use trtllm_sources::perf_metrics_dir::LinesDir;
 use trtllm_sources::replay::Pace;
-use trtllm_sources::server::{Access, check_host, check_no_zone, port_of};
+use trtllm_sources::server::{Access, check_host, port_of};
 use trtllm_sources::trtllm_serve::Extras;
 
 /// A parsed `--source`.
@@ -195,7 +195,6 @@ fn access(prefix: &str, rest: &str, options: &mut SourceOptions) -> Result<Acces
 }
 
 fn http_target(prefix: &str, url: &str) -> Result<String, String> {
-    check_no_zone(url)?;
     let form = format!("{prefix}http://HOST:PORT or https");
     let uri: http::Uri = url.parse().map_err(|_| format!("{url:?} is not a URL; write {form}"))?;
     let (scheme, default_port) = match uri.scheme_str() {

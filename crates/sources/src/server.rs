@@ -55,19 +55,14 @@ pub(super) fn parse_port(text: &str) -> Option<u16> {
     text.parse().ok().filter(|port| *port > 0 && text.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
-/// Fails if the host of a URL is an IPv6 address with a zone, such as `[fe80::1%eth0]`. The syntax of URLs has no zones.
-pub fn check_no_zone(url: &str) -> Result<(), String> {
-    let host = url.split_once('[').and_then(|(_, rest)| rest.split_once(']')).map(|(host, _)| host);
-    match host.filter(|host| !host.contains('/')).and_then(|host| host.split_once('%')) {
-        Some((_, zone)) => Err(format!(
-            "the zone %{zone} of an IPv6 address is not supported in a URL; use an address without a zone, or a host name"
-        )),
-        None => Ok(()),
-    }
-}
-
-/// Fails if the host of a URL looks like an IPv4 address and is not one.
+/// Fails if the host of a URL looks like an IPv4 address and is not one, or is an IPv6 address with a zone, such as `[fe80::1%eth0]`: the
+/// syntax of URLs has no zones.
 pub fn check_host(host: &str) -> Result<(), String> {
+    if let Some((_, zone)) = host.trim_end_matches(']').split_once('%') {
+        return Err(format!(
+            "the zone %{zone} is not supported in a URL; use an address without a zone, or a host name"
+        ));
+    }
     match is_incomplete_ipv4(host) {
         true => Err(format!("{host:?} is not an IPv4 address; write four numbers from 0 to 255, as in 127.0.0.1")),
         false => Ok(()),

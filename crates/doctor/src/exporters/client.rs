@@ -15,7 +15,7 @@ use trtllm_service::permits;
 use trtllm_service::small_file;
 use trtllm_sources::http_client::HttpClient;
 use trtllm_sources::prometheus_text::MAX_PAGE;
-use trtllm_sources::server::{Access, TargetServer, check_no_zone, check_token, port_of};
+use trtllm_sources::server::{Access, TargetServer, check_host, check_token, port_of};
 use trtllm_sources::{OpenError, SourceError};
 
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -47,7 +47,6 @@ pub(crate) async fn targets(connection: &ClientOptions) -> Result<Vec<Target>, C
     let mut targets = Vec::new();
     for url in &connection.urls {
         let invalid = |why: &str| ConfigError::flag("URL", url, why);
-        check_no_zone(url).map_err(|why| invalid(&why))?;
         let form = "use HOST:PORT, http://HOST:PORT or https://HOST:PORT, and the path of the metrics page if it is not /metrics";
         let uri: Uri = with_scheme(url).parse().map_err(|_| invalid(form))?;
         let (Some(scheme @ ("http" | "https")), Some(authority)) = (uri.scheme_str(), uri.authority()) else {
@@ -62,7 +61,7 @@ pub(crate) async fn targets(connection: &ClientOptions) -> Result<Vec<Target>, C
                 "the URL of an exporter has no options; remove the text after the ?. Credentials belong into --user-file or --bearer-token-file",
             ));
         }
-        port_of(authority).map_err(|why| invalid(&why))?;
+        port_of(authority).and_then(|_| check_host(authority.host())).map_err(|why| invalid(&why))?;
         if authority.host().is_empty() {
             return Err(invalid(form));
         }
