@@ -58,7 +58,6 @@ flags! {
     text_after_auto_is_named: 2 ["--source", "auto:host"] => ["--source", "host", "ports=8000"];
     an_unknown_option_of_a_source_is_named: 2 ["--source", "trtllm-serve:http://h:1?sped=2"] => ["--source", "sped"];
     the_options_of_a_source_are_listed: 2 ["--source", "trtllm-serve:http://h:1?sped=2"] => ["perf_metrics", "prometheus_metrics"];
-    the_option_for_kv_cache_events_is_gone: 2 ["--source", "trtllm-serve:http://h:1?kv_cache_events=true"] => ["--source", "KV cache events are not read any more", "router", "remove kv_cache_events"];
     an_option_given_twice_is_named: 2 ["--source", "replay:x?rate=1&rate=2"] => ["--source", "rate", "twice"];
     an_option_of_a_simulated_engine_given_twice_is_named: 2 ["--source", "sim:?rate=1&seed=2&rate=3"] => ["--source", "rate", "twice"];
     an_option_of_a_server_given_twice_is_named: 2 ["--source", "trtllm-serve:http://h:1?perf_metrics=true&perf_metrics=true"] => ["--source", "perf_metrics", "twice"];

@@ -18,7 +18,6 @@ use trtllm_sources::simulated::is_in_process;
 use trtllm_sources::{OpenError, iteration_log, socket};
 
 use super::entry::{Entry, Origin};
-use super::secrets::is_name;
 use super::{ConfigError, EngineConfig, SourceSpec, gpus};
 
 /// Checks each entry, and that no two share a name, a socket, a server or a GPU. `remedy` tells the user how to name engines.
@@ -120,21 +119,9 @@ fn can_be_opened(source: &SourceSpec) -> Result<(), String> {
     };
     checked.map_err(|error| match error {
         // The message already begins with the place of the source, which names the engine.
-        OpenError::Engine { cause, .. } => without_value(&cause),
+        OpenError::Engine { cause, .. } => cause,
         error => error.to_string(),
     })
-}
-
-/// The error of the simulated engine about an unknown option, with the option's name alone: its value may be a secret.
-fn without_value(cause: &str) -> String {
-    let parts = cause.split_once("unknown option ").and_then(|(before, option)| {
-        let (pair, after) = option.rsplit_once("; use one of ")?;
-        Some((before, pair.split('=').next().filter(|name| is_name(name)).unwrap_or("without a name"), after))
-    });
-    match parts {
-        Some((before, name, after)) => format!("{before}unknown option {name}; use one of {after}"),
-        None => cause.to_owned(),
-    }
 }
 
 #[cfg(test)]

@@ -84,11 +84,6 @@ impl SourceOptions {
         let Some((name, _)) = self.unread.first() else { return Ok(()) };
         let shown = quoted(name);
         Err(match self.known.as_slice() {
-            _ if name == "kv_cache_events" => {
-                "KV cache events are not read any more, because a read takes them away from a router; \
-                 remove kv_cache_events"
-                    .to_owned()
-            }
             [] => format!("unknown option {shown}; this source has no options"),
             known => format!("unknown option {shown}; use one of {}", known.join(", ")),
         })

@@ -234,7 +234,7 @@ impl Options {
             let value = unescaped(value);
             let Some(key) = KEYS.iter().find(|key| key.name == name) else {
                 let names: Vec<_> = KEYS.iter().map(|key| key.name).collect();
-                return Err(format!("sim: unknown option {pair}; use one of {}", names.join(", ")));
+                return Err(format!("sim: unknown option {name}; use one of {}", names.join(", ")));
             };
             let invalid = || format!("sim: invalid option {name}={value}; use {}", key.accepts);
             (key.read)(&mut options, &value).ok_or_else(invalid)?;
