@@ -3,6 +3,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::io::Write as _;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
@@ -203,9 +204,6 @@ fn entry<'de, A: MapAccess<'de>>(map: &mut A) -> Result<Entry, A::Error> {
 #[derive(Debug)]
 pub struct LineWriter {
     engine: String,
-    at: RecordedMoment,
-    /// What each line of this moment begins with.
-    start: String,
 }
 
 impl LineWriter {
@@ -213,18 +211,14 @@ impl LineWriter {
     pub fn new(model: &str, version: &str) -> Self {
         let quoted = |text: &str| serde_json::Value::from(text).to_string();
         let engine = format!("\"model\":{},\"version\":{}", quoted(model), quoted(version));
-        Self { engine, at: RecordedMoment::default(), start: String::new() }
+        Self { engine }
     }
 
     /// Appends a line with this entry. An entry that cannot be written is left out, and the result is false.
-    pub fn write(&mut self, at: RecordedMoment, entry: &Entry, out: &mut Vec<u8>) -> bool {
-        if at != self.at || self.start.is_empty() {
-            let RecordedMoment { us, clock_us } = at;
-            self.start = format!("{{\"us\":{us},\"clock_us\":{clock_us},{}", self.engine);
-            self.at = at;
-        }
-        let length = out.len();
-        out.extend_from_slice(self.start.as_bytes());
+    pub fn write(&self, at: RecordedMoment, entry: &Entry, out: &mut Vec<u8>) -> bool {
+        let (length, RecordedMoment { us, clock_us }) = (out.len(), at);
+        // Writing to memory cannot fail.
+        let _ = write!(out, "{{\"us\":{us},\"clock_us\":{clock_us},{}", self.engine);
         let of_entry = out.len();
         match serde_json::to_writer(&mut *out, entry) {
             Ok(()) => {

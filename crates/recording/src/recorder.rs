@@ -204,12 +204,3 @@ enum Command {
     },
     Stop,
 }
-
-impl Command {
-    const fn engine(&self) -> Option<u64> {
-        match self {
-            Self::Join { engine, .. } | Self::Write { engine, .. } | Self::Leave { engine } => Some(*engine),
-            Self::Stop => None,
-        }
-    }
-}

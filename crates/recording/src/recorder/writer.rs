@@ -77,26 +77,23 @@ impl SegmentWriter {
             };
             match command {
                 Ok(Command::Stop) | Err(RecvTimeoutError::Disconnected) => break,
-                Ok(command) => {
-                    let engine = command.engine();
-                    self.catch(engine, |writer| writer.handle(command));
-                }
+                Ok(command) => self.catch(|writer| writer.handle(command)),
                 Err(RecvTimeoutError::Timeout) => {}
             }
-            self.catch(None, |writer| writer.flush_due(Instant::now()));
+            self.catch(|writer| writer.flush_due(Instant::now()));
         }
         let all: Vec<u64> = self.engines.keys().copied().collect();
         all.into_iter().for_each(|engine| self.flush(engine));
     }
 
-    /// Runs one step. A panic ends the segments that the step may have left half written. The recording continues in new segments.
-    fn catch(&mut self, engine: Option<u64>, step: impl FnOnce(&mut Self)) {
+    /// Runs one step. A panic ends all segments, because the step may have left one half written. The recording continues in new
+    /// segments.
+    fn catch(&mut self, step: impl FnOnce(&mut Self)) {
         if supervise::catch_now(Task::Record, || step(self)).is_ok() {
             return;
         }
-        let concerned: Vec<u64> =
-            self.engines.keys().copied().filter(|id| engine.is_none_or(|one| one == *id)).collect();
-        for engine in concerned {
+        let engines: Vec<u64> = self.engines.keys().copied().collect();
+        for engine in engines {
             if let Some(recorded) = self.engines.get_mut(&engine) {
                 let messages = std::mem::take(&mut recorded.messages);
                 recorded.drop_messages(messages, &self.counts);
@@ -322,7 +319,7 @@ mod tests {
             writer.handle(Command::Write { engine: 7, lines, held });
         };
         record_one(&mut writer);
-        writer.catch(Some(7), |_| panic!("planted"));
+        writer.catch(|_| panic!("planted"));
         writer.flush(7);
         assert_eq!((counts.items_dropped(), counts.items_written()), (1, 0));
         record_one(&mut writer);
