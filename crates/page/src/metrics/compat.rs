@@ -10,7 +10,7 @@ use super::engine_readings::EngineReadings;
 use super::engine_series::EngineSeries;
 use super::page::Page;
 use super::series_labels::SeriesLabels;
-use super::writer::EngineWriter;
+use super::writer::FamilyWriter;
 
 /// `--metrics.compat`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -31,20 +31,20 @@ impl EngineSeries {
     pub(super) fn write_compat(&self, engine: &EngineReadings<'_>, sets: CompatSets, page: &mut Page) {
         let model = self.name.model.as_str();
         if sets.trtllm {
-            EngineWriter::new(page, &self.trtllm_labels(engine.engine)).table(TRTLLM, engine);
+            FamilyWriter::new(page, &self.trtllm_labels(engine.engine)).table(TRTLLM, engine);
             // Dynamo's worker calls every engine `trtllm`. Only a worker that decodes receives a KV cache, so `decode`
             // is the mode of all transfers.
             let theirs = [("disaggregation_mode", "decode"), ("engine_type", "trtllm"), ("model_name", model)];
-            EngineWriter::new(page, &self.compat_labels(theirs, Table::Dynamo)).table(DYNAMO, engine);
+            FamilyWriter::new(page, &self.compat_labels(theirs, Table::Dynamo)).table(DYNAMO, engine);
         }
         if sets.vllm {
             // vLLM numbers the engines of one server from 0. Here, such a number would pass to another engine when an
             // engine disappears, so all engines have 0, and the label `version` distinguishes them.
             let labels = self.compat_labels([("engine", "0"), ("model_name", model)], Table::Vllm);
-            EngineWriter::new(page, &labels).table(VLLM, engine);
+            FamilyWriter::new(page, &labels).table(VLLM, engine);
         }
         if sets.triton_core {
-            EngineWriter::new(page, &self.labels).table(TRITON_CORE, engine);
+            FamilyWriter::new(page, &self.labels).table(TRITON_CORE, engine);
         }
     }
 

@@ -8,7 +8,7 @@ use trtllm_records::gpu::{GpuInventory, GpuSnapshot, GpuState, MigInstance};
 use super::catalog::table::{DCGM, DcgmReadings};
 use super::page::{Labels, Page};
 use super::series_labels::SeriesLabels;
-use super::writer::EngineWriter;
+use super::writer::FamilyWriter;
 
 /// Every sample of a GPU has all labels, because AIPerf takes a GPU's name from the first sample.
 pub(super) fn dcgm_page(inventory: &GpuInventory, host: &str, page: &mut Page) {
@@ -26,13 +26,13 @@ pub(super) fn dcgm_page(inventory: &GpuInventory, host: &str, page: &mut Page) {
             activity: is_whole.then_some(&gpu.readings.activity),
         };
         let pod = with_pod(&labels, inventory, &gpu.identity.uuid, "");
-        EngineWriter::new(page, &SeriesLabels::new(pod, &[])).table(DCGM, &readings);
+        FamilyWriter::new(page, &SeriesLabels::new(pod, &[])).table(DCGM, &readings);
         for instance in instances {
             let labels = Arc::new(instance_labels(&labels, instance));
             let labels = with_pod(&labels, inventory, &gpu.identity.uuid, &instance.uuid);
             let (memory, activity) = (Some(&instance.memory), Some(&instance.activity));
             let readings = DcgmReadings { gpu: None, xid: None, memory, activity };
-            EngineWriter::new(page, &SeriesLabels::new(labels, &[])).table(DCGM, &readings);
+            FamilyWriter::new(page, &SeriesLabels::new(labels, &[])).table(DCGM, &readings);
         }
     }
 }

@@ -14,7 +14,7 @@ use super::engine_readings::EngineReadings;
 use super::engine_series::EngineSeries;
 use super::page::Page;
 use super::series_labels::SeriesLabels;
-use super::writer::EngineWriter;
+use super::writer::FamilyWriter;
 
 /// The families of VisualGen, which tells no more than its requests.
 const OF_VISUAL_GEN: [Id; 6] =
@@ -41,13 +41,13 @@ impl EngineSeries {
                 judged,
                 headroom: judged.headroom(),
             };
-            let mut writer = EngineWriter::new(page, &self.labels);
+            let mut writer = FamilyWriter::new(page, &self.labels);
             ALL.iter().for_each(|table| writer.table(table, &readings));
             if self.name.source == ORCHESTRATOR || engine.orchestrator().is_some() {
                 let labels = self
                     .orchestrator
                     .get_or_init(|| SeriesLabels::new(Arc::clone(self.labels.base()), &[Table::Orchestrator]));
-                EngineWriter::new(page, labels).table(ORCHESTRATORS, &readings);
+                FamilyWriter::new(page, labels).table(ORCHESTRATORS, &readings);
                 return;
             }
             let is_visual_gen = readings.latest.is_some_and(|latest| latest.is_visual_gen);
@@ -71,7 +71,7 @@ impl EngineSeries {
         let refused = engine.source.last_failure.as_ref().is_some_and(|failure| failure.kind == ErrorKind::Connect);
         let Some(latest) = engine.load().filter(|_| !refused) else { return };
         let (scheduled, waiting) = (latest.scheduled(), latest.all_waiting_rounded());
-        let mut writer = EngineWriter::new(page, &self.labels);
+        let mut writer = FamilyWriter::new(page, &self.labels);
         writer.of(Id::RequestMetrics).all([None, None, scheduled, None, waiting]);
         if let Some(kv) = &latest.kv {
             let [max, _, _, tokens_per_block, _, fraction] = kv_cache_blocks(kv);
@@ -80,7 +80,7 @@ impl EngineSeries {
         // The same numbers under trtllm-serve's names. On the full page (`/metrics`) these names have trtllm-serve's
         // meaning. Here they have the gateway's, so that a picker decides the same under both names.
         let labels = self.trtllm_labels(engine);
-        let mut writer = EngineWriter::new(page, &labels);
+        let mut writer = FamilyWriter::new(page, &labels);
         writer.of(Id::TrtllmNumRequestsRunning).one(scheduled);
         writer.of(Id::TrtllmNumRequestsWaiting).one(waiting);
         if let Some(kv) = &latest.kv {

@@ -1,59 +1,53 @@
 //! Turns GPUs into samples. A failed reading is absent; the counters that the exporter keeps of a GPU continue.
 
-use trtllm_records::gpu::{GpuInventory, GpuSnapshot, NvmlState};
+use trtllm_records::gpu::{GpuInventory, NvmlState};
 
+use super::catalog::Id;
 use super::catalog::table::{GPUS, MIG_INSTANCES, OneGpu, text};
-use super::catalog::{Id, Table};
-use super::page::Page;
-use super::series_labels::LabelCache;
-use super::writer::GpuWriter;
+use super::page::{Labels, Page};
+use super::series_labels::{LabelCache, SeriesLabels};
+use super::writer::FamilyWriter;
 
-/// Adds the GPUs, in NVML's order, and the driver.
+/// Adds the GPUs, in NVML's order, and the driver. `cache` has the labels of the last page.
 pub fn gpu_page(inventory: &GpuInventory, cache: &mut LabelCache, page: &mut Page) {
-    let others = page.samples().len();
-    page.reserve(cache.samples);
-    cache.begin();
+    let mut before = std::mem::take(cache);
+    let driver_version = text(&inventory.driver_version);
     for gpu in &inventory.gpus {
-        one_gpu(gpu, inventory, page, cache);
+        let uuid = gpu.identity.uuid.as_str();
+        for instance in &gpu.readings.mig {
+            let labels = cache.of(&mut before, uuid, Some(&instance.uuid));
+            FamilyWriter::new(page, labels).table(MIG_INSTANCES, instance);
+        }
+        let one = OneGpu { snapshot: gpu, readings: &gpu.readings, health: &gpu.readings.health, driver_version };
+        FamilyWriter::new(page, cache.of(&mut before, uuid, None)).table(GPUS, &one);
     }
-    let mut node = GpuWriter::new(page, cache.of(&[], &[]));
+    let unlabelled = SeriesLabels::new(Labels::default(), &[]);
+    let mut node = FamilyWriter::new(page, &unlabelled);
     for device in &inventory.pods {
-        let labels: [(&str, &str); 5] = [
+        let labels = [
             ("container", &device.container),
             ("gpu_uuid", &device.gpu_uuid),
             ("mig_uuid", &device.mig_uuid),
             ("namespace", &device.namespace),
             ("pod", &device.pod),
         ];
-        node.of(Id::GpuPodInfo).with(&labels, 1_u64);
+        node.of(Id::GpuPodInfo).with(labels.map(|(name, value)| (name, value.clone())), 1_u64);
     }
     if inventory.nvml == NvmlState::Up {
         let versions = [
-            ("cuda_version", text(&inventory.cuda_version)),
-            ("driver_version", text(&inventory.driver_version)),
-            ("nvml_version", text(&inventory.nvml_version)),
+            ("cuda_version", &inventory.cuda_version),
+            ("driver_version", &inventory.driver_version),
+            ("nvml_version", &inventory.nvml_version),
         ];
-        node.of(Id::GpuDriverInfo).with(&versions, 1_u64);
+        node.of(Id::GpuDriverInfo).with(versions.map(|(name, value)| (name, text(value).to_owned())), 1_u64);
     }
-    cache.samples = page.samples().len() - others;
-}
-
-fn one_gpu(gpu: &GpuSnapshot, inventory: &GpuInventory, page: &mut Page, cache: &mut LabelCache) {
-    for instance in &gpu.readings.mig {
-        let base = [("gpu_uuid", gpu.identity.uuid.as_str()), ("mig_uuid", instance.uuid.as_str())];
-        GpuWriter::new(page, cache.of(&base, &[Table::Mig])).table(MIG_INSTANCES, instance);
-    }
-    let labels = cache.of(&[("gpu_uuid", &gpu.identity.uuid)], &[Table::Gpu]);
-    let driver_version = text(&inventory.driver_version);
-    let one = OneGpu { snapshot: gpu, readings: &gpu.readings, health: &gpu.readings.health, driver_version };
-    GpuWriter::new(page, labels).table(GPUS, &one);
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::page::Value;
     use super::*;
-    use trtllm_records::gpu::{GpuIdentity, GpuReadings, GpuState};
+    use trtllm_records::gpu::{GpuIdentity, GpuReadings, GpuSnapshot, GpuState};
 
     #[test]
     fn each_clocks_event_reason_is_its_bit() {

@@ -77,11 +77,6 @@ impl Labels {
         self.pairs.get_or_init(|| self.sorted().into_iter().map(owned).collect())
     }
 
-    /// Whether these labels add exactly `pairs`, in this order, to their base.
-    pub(super) fn adds(&self, pairs: &[(&str, &str)]) -> bool {
-        self.own.iter().map(|(name, value)| (&**name, &**value)).eq(pairs.iter().copied())
-    }
-
     /// The labels as text, `{a="1",b="2"} ` with escaped values. A space if there are no labels.
     #[must_use]
     pub fn series(&self) -> &str {

@@ -40,10 +40,6 @@ impl Page {
         self.profile == Profile::Default && family.metric().in_default == InDefault::CurrentState
     }
 
-    pub(super) fn reserve(&mut self, samples: usize) {
-        self.samples.reserve_exact(samples);
-    }
-
     /// Adds a sample. A value that is not finite is dropped, because routers would prefer a pod with NaN or Inf.
     pub fn push(&mut self, metric: Id, labels: &Arc<Labels>, value: impl Into<Value>) {
         let value = value.into();

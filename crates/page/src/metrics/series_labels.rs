@@ -1,6 +1,7 @@
 //! Labels that are kept from page to page. GPUs and engines have thousands of series: making their labels for every
 //! page would take most of a page's time and memory.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::catalog::{Id, Table};
@@ -15,19 +16,6 @@ pub(super) struct SeriesLabels {
     /// For each family of each table, the labels of its series, one for each label value. Empty for a family with the
     /// base labels only.
     tables: Box<[OfTable]>,
-    others: Vec<Other>,
-    /// Index in `others` at which [`SeriesLabels::with`] starts to search.
-    next: usize,
-    /// The last page that used these labels.
-    page: u64,
-}
-
-/// Labels whose values are not in the catalog, such as those of links and processes.
-#[derive(Debug)]
-struct Other {
-    labels: Arc<Labels>,
-    /// The last page that used them.
-    page: u64,
 }
 
 impl SeriesLabels {
@@ -44,7 +32,7 @@ impl SeriesLabels {
         for table in tables {
             of_tables[*table as usize] = Id::all(*table).map(of_family).collect();
         }
-        Self { base, tables: of_tables.into(), others: Vec::new(), next: 0, page: 0 }
+        Self { base, tables: of_tables.into() }
     }
 
     /// The labels that all series have.
@@ -61,79 +49,31 @@ impl SeriesLabels {
             _ => std::slice::from_ref(&self.base),
         }
     }
-
-    /// The base labels and `more`. The result is kept as long as every page asks for it.
-    pub(super) fn with(&mut self, more: &[(&'static str, &str)]) -> Arc<Labels> {
-        let found = find_from(&self.others, self.next, |other| other.labels.adds(more));
-        let at = found.unwrap_or_else(|| {
-            let more = more.iter().map(|(name, value)| (*name, (*value).to_owned()));
-            let labels = Arc::new(Labels::extend(&self.base, more));
-            self.others.insert(self.next, Other { labels, page: self.page });
-            self.next
-        });
-        self.next = at + 1;
-        let other = &mut self.others[at];
-        other.page = self.page;
-        Arc::clone(&other.labels)
-    }
 }
 
-/// The labels of the GPUs and MIG instances of the last page. Labels that a page did not use are dropped.
+/// The labels of the GPUs and MIG instances of a page, by the UUIDs of both.
 #[derive(Debug, Default)]
-pub struct LabelCache {
-    identities: Vec<SeriesLabels>,
-    /// Where [`LabelCache::of`] starts to search: pages ask for nearly the same labels in the same order as the last
-    /// page.
-    next: usize,
-    page: u64,
-    /// Number of samples of the last page.
-    pub(super) samples: usize,
-}
+pub struct LabelCache(HashMap<(String, String), SeriesLabels>);
 
 impl LabelCache {
-    /// Starts a page: drops the labels that the page before did not use.
-    pub(super) fn begin(&mut self) {
-        let last = self.page;
-        self.identities.retain_mut(|labels| {
-            labels.next = 0;
-            labels.others.retain(|other| other.page == last);
-            labels.page == last
+    /// The labels of a GPU, or of a MIG instance of it. `before`: those of the last page, which are used again.
+    pub(super) fn of(&mut self, before: &mut Self, gpu: &str, mig: Option<&str>) -> &SeriesLabels {
+        let key = (gpu.to_owned(), mig.unwrap_or_default().to_owned());
+        let labels = before.0.remove(&key).unwrap_or_else(|| {
+            let base = Labels::new([("gpu_uuid", gpu)].into_iter().chain(mig.map(|mig| ("mig_uuid", mig))));
+            SeriesLabels::new(base, &[if mig.is_some() { Table::Mig } else { Table::Gpu }])
         });
-        self.next = 0;
-        self.page += 1;
+        self.0.entry(key).or_insert(labels)
     }
-
-    /// The labels of the engine, GPU or MIG instance with these base labels.
-    pub(super) fn of(&mut self, base: &[(&str, &str)], tables: &[Table]) -> &mut SeriesLabels {
-        let found = find_from(&self.identities, self.next, |labels| labels.base.adds(base));
-        let at = found.unwrap_or_else(|| {
-            self.identities.insert(self.next, SeriesLabels::new(Labels::new(base.iter().copied()), tables));
-            self.next
-        });
-        self.next = at + 1;
-        let labels = &mut self.identities[at];
-        labels.page = self.page;
-        labels
-    }
-}
-
-/// Index of the first wanted element, searched from `next` to the end and then from the start.
-fn find_from<T>(all: &[T], next: usize, wanted: impl Fn(&T) -> bool) -> Option<usize> {
-    let after = all[next..].iter().position(&wanted).map(|at| next + at);
-    after.or_else(|| all[..next].iter().position(&wanted))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const OF_GPU: &[Table] = &[Table::Gpu];
-    const A: &[(&str, &str)] = &[("gpu_uuid", "a")];
-    const B: &[(&str, &str)] = &[("gpu_uuid", "b")];
-
     #[test]
     fn a_family_has_one_text_for_each_label_value() {
-        let labels = SeriesLabels::new(Labels::new([("gpu_uuid", "a")]), OF_GPU);
+        let labels = SeriesLabels::new(Labels::new([("gpu_uuid", "a")]), &[Table::Gpu]);
         let texts = |family| labels.of(family).iter().map(|labels| labels.series().to_owned()).collect::<Vec<_>>();
         assert_eq!(texts(Id::GpuTemperature)[1], "{gpu_uuid=\"a\",sensor=\"memory\"} ");
         assert_eq!(texts(Id::GpuUp), ["{gpu_uuid=\"a\"} "]);
@@ -141,41 +81,12 @@ mod tests {
 
     #[test]
     fn labels_are_made_once_and_dropped_by_the_page_after_their_last_use() {
-        let mut cache = LabelCache::default();
-        cache.begin();
-        let first = cache.of(A, OF_GPU).with(&[("link", "1")]);
-        assert_eq!(first.series(), "{gpu_uuid=\"a\",link=\"1\"} ");
-        cache.begin();
-        assert!(Arc::ptr_eq(&first, &cache.of(A, OF_GPU).with(&[("link", "1")])));
-        assert_eq!(cache.of(B, OF_GPU).with(&[("link", "1")]).series(), "{gpu_uuid=\"b\",link=\"1\"} ");
-        assert_eq!(cache.of(B, OF_GPU).base().series(), "{gpu_uuid=\"b\"} ");
-        cache.begin();
-        cache.begin();
-        assert!(cache.identities.is_empty());
-    }
-
-    #[test]
-    fn labels_that_appear_disappear_and_move_are_found_and_unused_ones_are_dropped() {
-        let mut cache = LabelCache::default();
-        let pages: [&[&str]; 5] = [&["1", "2", "3", "4"], &["1", "4"], &["0", "4", "2", "1"], &["5"], &["5", "1"]];
-        for links in pages {
-            for _ in 0..2 {
-                cache.begin();
-                for gpu in [A, B] {
-                    let kept = cache.of(gpu, OF_GPU);
-                    for link in links {
-                        let labels = kept.with(&[("link", link)]);
-                        assert_eq!(*labels, Labels::new(gpu.iter().copied().chain([("link", *link)])));
-                    }
-                }
-            }
-            cache.begin();
-            assert!(cache.identities.iter().all(|labels| labels.others.len() == links.len()), "{links:?}");
-            assert_eq!(cache.identities.len(), 2);
-            for gpu in [A, B] {
-                let kept = cache.of(gpu, OF_GPU);
-                links.iter().for_each(|link| drop(kept.with(&[("link", link)])));
-            }
-        }
+        let (mut first, mut second, mut third) = (LabelCache::default(), LabelCache::default(), LabelCache::default());
+        let base = Arc::clone(first.of(&mut LabelCache::default(), "a", None).base());
+        assert_eq!(base.series(), "{gpu_uuid=\"a\"} ");
+        assert!(Arc::ptr_eq(&base, second.of(&mut first, "a", None).base()));
+        assert_eq!(second.of(&mut first, "a", Some("b")).base().series(), "{gpu_uuid=\"a\",mig_uuid=\"b\"} ");
+        assert!(Arc::ptr_eq(&base, third.of(&mut second, "a", None).base()));
+        assert_eq!((first.0.len(), third.0.len()), (0, 1));
     }
 }

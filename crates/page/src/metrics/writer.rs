@@ -1,7 +1,6 @@
 //! Writes the samples of one engine, GPU or MIG instance, family by family.
 
 use std::borrow::Cow;
-use std::ops::Deref;
 use std::sync::Arc;
 
 use super::catalog::Id;
@@ -12,24 +11,18 @@ use trtllm_fold::server_metrics::ByLabel;
 use trtllm_records::named_numbers::NamedNumbers;
 
 /// Adds the samples of one family after the other, all with the same base labels. An absent value has no sample.
-pub(super) struct FamilyWriter<'p, L> {
+pub(super) struct FamilyWriter<'p> {
     page: &'p mut Page,
-    labels: L,
+    labels: &'p SeriesLabels,
     /// The family that is being written: the last one of [`FamilyWriter::of`].
     family: Id,
 }
 
-/// Writes the samples of an engine. Labels whose values are not in the catalog are made for each page.
-pub(super) type EngineWriter<'p> = FamilyWriter<'p, &'p SeriesLabels>;
-
-/// Writes the samples of one GPU or MIG instance. All labels are kept from page to page.
-pub(super) type GpuWriter<'p> = FamilyWriter<'p, &'p mut SeriesLabels>;
-
 /// Families, and the function that writes each from an `S`.
-type Families<S, W> = [(Id, fn(&S, &mut W) -> Option<()>)];
+type Families<S> = [(Id, fn(&S, &mut FamilyWriter<'_>) -> Option<()>)];
 
-impl<'p, L: Deref<Target = SeriesLabels>> FamilyWriter<'p, L> {
-    pub(super) fn new(page: &'p mut Page, labels: L) -> Self {
+impl<'p> FamilyWriter<'p> {
+    pub(super) fn new(page: &'p mut Page, labels: &'p SeriesLabels) -> Self {
         Self { page, labels, family: Id::RequestMetrics }
     }
 
@@ -40,12 +33,12 @@ impl<'p, L: Deref<Target = SeriesLabels>> FamilyWriter<'p, L> {
     }
 
     /// Adds all families of a table that have a closure.
-    pub(super) fn table<S>(&mut self, families: &Families<S, Self>, source: &S) {
+    pub(super) fn table<S>(&mut self, families: &Families<S>, source: &S) {
         self.table_if(families, source, |_| true);
     }
 
     /// Adds those families of a table that the page has and for which `kept` is true.
-    pub(super) fn table_if<S>(&mut self, families: &Families<S, Self>, source: &S, kept: impl Fn(Id) -> bool) {
+    pub(super) fn table_if<S>(&mut self, families: &Families<S>, source: &S, kept: impl Fn(Id) -> bool) {
         for (family, write) in families.iter().filter(|(family, _)| kept(*family)) {
             if self.page.has(*family) {
                 write(source, self.of(*family));
@@ -82,9 +75,7 @@ impl<'p, L: Deref<Target = SeriesLabels>> FamilyWriter<'p, L> {
         let values = (0..self.labels.of(self.family).len()).map(|at| at == current);
         self.all(values.map(|is_current| (is_current || !only_current).then_some(is_current)));
     }
-}
 
-impl EngineWriter<'_> {
     /// Adds a sample with more labels, whose values are not in the catalog.
     pub(super) fn with<K, V>(&mut self, more: impl IntoIterator<Item = (K, V)>, value: impl OrAbsent)
     where
@@ -106,15 +97,5 @@ impl EngineWriter<'_> {
     /// Whether all series of the engine have this label.
     pub(super) fn has_label(&self, name: &str) -> bool {
         self.labels.base().pairs().iter().any(|(own, _)| own == name)
-    }
-}
-
-impl GpuWriter<'_> {
-    /// Adds a sample with more labels, whose values are not in the catalog.
-    pub(super) fn with(&mut self, more: &[(&'static str, &str)], value: impl OrAbsent) {
-        if let Some(value) = value.or_absent() {
-            let labels = self.labels.with(more);
-            self.page.push(self.family, &labels, value);
-        }
     }
 }

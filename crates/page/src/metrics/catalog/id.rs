@@ -40,7 +40,7 @@ impl std::fmt::Debug for Id {
 ///
 /// ```text
 /// families! {
-///     EngineHistograms of EngineReadings<'_> => EngineWriter<'_>;
+///     EngineHistograms of EngineReadings<'_> => FamilyWriter<'_>;
 ///
 ///     HostStep(|engine| seen(&engine.totals.host_step)) = ENGINE.histogram("nv_trt_llm_host_step_seconds")
 ///         .unit("seconds").help("Duration of one host loop step in seconds.").feeds("hostStepTimeMS");

@@ -3,7 +3,7 @@
 
 use trtllm_records::gpu::{GpuActivity, GpuMemory, GpuReadings, NvLinkErrors};
 
-use super::{Area, EngineWriter, families};
+use super::{Area, FamilyWriter, families};
 
 const DCGM: Area = Area::compat(
     "dcgm",
@@ -43,7 +43,7 @@ fn links(gpu: &GpuReadings, errors: fn(&NvLinkErrors) -> Option<u64>) -> Option<
 }
 
 families! {
-    Dcgm of DcgmReadings<'_> => EngineWriter<'_>;
+    Dcgm of DcgmReadings<'_> => FamilyWriter<'_>;
 
     DcgmSmClock(|dcgm| mhz(dcgm.gpu?.clock_hertz.sm)) = DCGM.gauge("DCGM_FI_DEV_SM_CLOCK")
         .help("SM clock frequency (in MHz).");

@@ -9,10 +9,10 @@ use trtllm_fold::request_totals::DraftTokens;
 use trtllm_records::named_numbers::NamedNumbers as _;
 use trtllm_records::perf_metrics::FinishReason;
 
-use super::{ENGINE, EngineReadings, EngineWriter, RANK, When, families, rank_name};
+use super::{ENGINE, EngineReadings, FamilyWriter, RANK, When, families, rank_name};
 
 /// The tokens of each rank. Absent if statistics are sampled.
-fn rank_tokens(engine: &EngineReadings<'_>, series: &mut EngineWriter<'_>, tokens: fn(&Rank) -> u64) {
+fn rank_tokens(engine: &EngineReadings<'_>, series: &mut FamilyWriter<'_>, tokens: fn(&Rank) -> u64) {
     if let (Some(_), Some(totals)) = (engine.batch(), &engine.totals.ranks) {
         totals.ranks().iter().for_each(|rank| series.with([("rank", rank_name(rank))], tokens(rank)));
     }
@@ -25,7 +25,7 @@ fn parts<'e>(engine: &EngineReadings<'e>) -> Option<&'e RequestParts> {
 }
 
 families! {
-    EngineCounters of EngineReadings<'_> => EngineWriter<'_>;
+    EngineCounters of EngineReadings<'_> => FamilyWriter<'_>;
 
     Iterations(|engine| engine.totals.iterations) = ENGINE.counter("nv_trt_llm_iterations_total").in_default().stable()
         .help("Iterations reported by the engine, each counted once.").feeds("iter");

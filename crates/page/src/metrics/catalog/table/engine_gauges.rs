@@ -12,7 +12,7 @@ use trtllm_records::iteration::InflightBatchingStats;
 use trtllm_records::named_numbers::NamedNumbers as _;
 
 use super::{
-    ENGINE, EngineReadings, EngineWriter, RANK, Value, When, families, rank_name, triton::KV_CACHE_BLOCKS,
+    ENGINE, EngineReadings, FamilyWriter, RANK, Value, When, families, rank_name, triton::KV_CACHE_BLOCKS,
     triton::kv_cache_blocks, unknown,
 };
 
@@ -21,7 +21,7 @@ const LIMITS: &[&str] = &["static", "tuner", "runtime"];
 /// The load of each rank. Absent with one rank.
 fn rank_load<V: Into<Value>>(
     engine: &EngineReadings<'_>,
-    series: &mut EngineWriter<'_>,
+    series: &mut FamilyWriter<'_>,
     number: fn(RankLoad) -> Option<V>,
 ) {
     if engine.totals.ranks.is_some() {
@@ -32,7 +32,7 @@ fn rank_load<V: Into<Value>>(
 }
 
 families! {
-    EngineGauges of EngineReadings<'_> => EngineWriter<'_>;
+    EngineGauges of EngineReadings<'_> => FamilyWriter<'_>;
 
     QueuedRequests(|engine| engine.load?.queued) =
         ENGINE.gauge("nv_trt_llm_queued_requests").in_default().unit("requests").stable()

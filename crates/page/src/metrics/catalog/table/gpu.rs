@@ -8,7 +8,7 @@ use trtllm_records::gpu::{
 };
 use trtllm_records::named_numbers::NamedNumbers as _;
 
-use super::{Area, GpuWriter, Group, InDefault, Stability, Value, families};
+use super::{Area, FamilyWriter, Group, InDefault, Stability, Value, families};
 
 const TRITON: Area = Area::new(Group::Gpu, Stability::Inherited, &["gpu_uuid"]).in_default();
 const GPU: Area = Area::new(Group::Gpu, Stability::Stable, &["gpu_uuid"]);
@@ -37,15 +37,15 @@ fn ecc_counts(errors: &EccErrors) -> [(&'static str, &'static str, Option<u64>);
     ]
 }
 
-fn by_process<V: Into<Value>>(gpu: &OneGpu<'_>, series: &mut GpuWriter<'_>, read: fn(&GpuProcess) -> Option<V>) {
+fn by_process<V: Into<Value>>(gpu: &OneGpu<'_>, series: &mut FamilyWriter<'_>, read: fn(&GpuProcess) -> Option<V>) {
     for process in &gpu.health.process_list {
-        let pid = process.pid.to_string();
-        series.with(&[("name", text(&process.name)), ("pid", &pid)], read(process));
+        let labels = [("name", process.name.clone().unwrap_or_default()), ("pid", process.pid.to_string())];
+        series.with(labels, read(process));
     }
 }
 
 families! {
-    Gpu of OneGpu<'_> => GpuWriter<'_>;
+    Gpu of OneGpu<'_> => FamilyWriter<'_>;
 
     GpuUtilization(|gpu| gpu.readings.utilization_ratio) = TRITON.gauge("nv_gpu_utilization")
         .help("GPU utilization rate [0.0 - 1.0)");
@@ -83,7 +83,7 @@ families! {
             ("serial", text(&identity.serial)),
             ("vbios_version", text(&identity.vbios)),
         ];
-        series.with(&about, 1_u64)
+        series.with(about.map(|(name, value)| (name, value.to_owned())), 1_u64)
     }) = GPU.gauge("nv_gpu_info").in_default()
         .labels(&[
             "architecture", "driver_version", "gpu_uuid", "index", "minor", "name", "pci_bus_id", "serial",
@@ -199,7 +199,7 @@ families! {
         .help("Performance state from 0 (fastest) to 15 (slowest).");
     GpuFanSpeed(|gpu, series| {
         for (fan, speed) in gpu.health.fan_speed_ratio.iter().enumerate() {
-            series.with(&[("fan", &fan.to_string())], *speed);
+            series.with([("fan", fan.to_string())], *speed);
         }
     }) = GPU.gauge("nv_gpu_fan_speed_ratio").labels(&["fan", "gpu_uuid"]).unit("ratio")
         .help("Intended fan speed as a share (0-1) of its maximum; it can exceed 1.");
@@ -218,7 +218,7 @@ families! {
         .help("PCIe replays since the driver was loaded.");
     GpuNvlinkUp(|gpu, series| {
         for link in &gpu.health.nvlinks {
-            series.with(&[("link", &link.link.to_string())], link.up);
+            series.with([("link", link.link.to_string())], link.up);
         }
     }) = GPU.gauge("nv_gpu_nvlink_up").labels(&["gpu_uuid", "link"]).help("1 if the NVLink is active.");
     GpuNvlinksUp(|gpu| {
@@ -230,7 +230,7 @@ families! {
         for link in &gpu.health.nvlinks {
             let number = link.link.to_string();
             for (kind, count) in NvLinkErrors::NAMES.iter().zip(link.errors.numbers()) {
-                series.with(&[("link", &number), ("kind", kind)], count);
+                series.with([("link", number.clone()), ("kind", (*kind).to_owned())], count);
             }
         }
     }) = GPU.counter("nv_gpu_nvlink_errors_total").labels(&["gpu_uuid", "link"]).by("kind", NvLinkErrors::NAMES)
@@ -243,7 +243,7 @@ families! {
     // Errors.
     GpuXids(|gpu, series| {
         for (code, count) in &gpu.snapshot.xids {
-            series.with(&[("xid", &code.to_string())], *count);
+            series.with([("xid", code.to_string())], *count);
         }
     }) = GPU.counter("nv_gpu_xid_errors_total").in_default().labels(&["gpu_uuid", "xid"])
         .help("Xid errors of the GPU since this exporter started, by code; absent before a code's first error.");
@@ -254,7 +254,7 @@ families! {
         .unit("seconds").help("Last Xid error as a Unix timestamp in seconds.");
     GpuEcc(|gpu, series| {
         for (error, persistence, count) in ecc_counts(&gpu.health.ecc_errors) {
-            series.with(&[("error", error), ("persistence", persistence)], count);
+            series.with([("error", error), ("persistence", persistence)], count);
         }
     }) = GPU.counter("nv_gpu_ecc_errors_total").in_default().labels(&["error", "gpu_uuid", "persistence"])
         .help("ECC errors of GPU memory since the driver was loaded (volatile) and over the GPU's lifetime \
@@ -263,7 +263,7 @@ families! {
         for part in &gpu.health.ecc_locations {
             for (error, persistence, count) in ecc_counts(&part.errors) {
                 let labels = [("error", error), ("location", part.location), ("persistence", persistence)];
-                series.with(&labels, count);
+                series.with(labels, count);
             }
         }
     }) = GPU.counter("nv_gpu_ecc_location_errors_total").labels(&["error", "gpu_uuid", "location", "persistence"])

@@ -2,19 +2,19 @@
 
 use trtllm_records::gpu::MigInstance;
 
-use super::{Area, GpuWriter, Group, Stability, families};
+use super::{Area, FamilyWriter, Group, Stability, families};
 
 const MIG: Area = Area::new(Group::Gpu, Stability::Stable, &["gpu_uuid", "mig_uuid"]);
 const ACTIVITY: Area = Area::new(Group::Gpu, Stability::Experimental, &["gpu_uuid", "mig_uuid"]);
 
 families! {
-    Mig of MigInstance => GpuWriter<'_>;
+    Mig of MigInstance => FamilyWriter<'_>;
 
     MigInfo(|mig, series| {
         let id = |id: Option<u32>| id.map(|id| id.to_string()).unwrap_or_default();
         let (compute, gpu) = (id(mig.compute_instance_id), id(mig.gpu_instance_id));
-        let profile = mig.profile.as_deref().unwrap_or_default();
-        series.with(&[("compute_instance_id", &*compute), ("gpu_instance_id", &*gpu), ("mig_profile", profile)], 1_u64)
+        let profile = mig.profile.clone().unwrap_or_default();
+        series.with([("compute_instance_id", compute), ("gpu_instance_id", gpu), ("mig_profile", profile)], 1_u64)
     }) = MIG.gauge("nv_gpu_mig_info").in_default()
         .labels(&["compute_instance_id", "gpu_instance_id", "gpu_uuid", "mig_profile", "mig_uuid"])
         .help("MIG instance description in labels (profile, instance ids); always 1.");

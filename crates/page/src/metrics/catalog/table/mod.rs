@@ -27,7 +27,7 @@ use super::id::{Id, families};
 use super::metric::{Area, Group, InDefault, Metric, Stability};
 use crate::metrics::engine_readings::EngineReadings;
 use crate::metrics::value::{Value, increased, seen};
-use crate::metrics::writer::{EngineWriter, GpuWriter};
+use crate::metrics::writer::FamilyWriter;
 
 /// The area of the families that this exporter defines for an engine.
 const ENGINE: Area = Area::new(Group::Engine, Stability::Experimental, &["model", "version"]);
@@ -106,7 +106,7 @@ pub(in crate::metrics) use trtllm::WRITE as TRTLLM;
 pub(in crate::metrics) use vllm::WRITE as VLLM;
 
 /// Families of an engine, and the function that writes each.
-type EngineFamilies = [(Id, fn(&EngineReadings<'_>, &mut EngineWriter<'_>) -> Option<()>)];
+type EngineFamilies = [(Id, fn(&EngineReadings<'_>, &mut FamilyWriter<'_>) -> Option<()>)];
 
 /// The families that engines have, but no orchestrator.
 pub(in crate::metrics) const ENGINES: [&EngineFamilies; 4] =

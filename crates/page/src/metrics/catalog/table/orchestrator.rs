@@ -4,7 +4,7 @@
 use trtllm_fold::orchestrator::SideTotals;
 use trtllm_records::orchestrator::{Side, WorkerCounts};
 
-use super::{Area, ENGINE, EngineReadings, EngineWriter, When, families};
+use super::{Area, ENGINE, EngineReadings, FamilyWriter, When, families};
 
 /// The sides whose number of workers an orchestrator reports.
 const WORKERS: &[&str] = &["context", "generation"];
@@ -18,7 +18,7 @@ fn sides<'e, V>(engine: &'e EngineReadings<'_>, read: impl Fn(&'e SideTotals) ->
 }
 
 families! {
-    Orchestrator of EngineReadings<'_> => EngineWriter<'_>;
+    Orchestrator of EngineReadings<'_> => FamilyWriter<'_>;
 
     DisaggRequests(|engine, series| {
         let totals = engine.orchestrator()?;
