@@ -234,6 +234,9 @@ impl Options {
             let value = unescaped(value);
             let Some(key) = KEYS.iter().find(|key| key.name == name) else {
                 let names: Vec<_> = KEYS.iter().map(|key| key.name).collect();
+                // Other texts may be secrets.
+                let is_name = name.len() <= 32 && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
+                let name = if is_name { name } else { "without a name" };
                 return Err(format!("sim: unknown option {name}; use one of {}", names.join(", ")));
             };
             let invalid = || format!("sim: invalid option {name}={value}; use {}", key.accepts);
