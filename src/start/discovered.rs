@@ -130,68 +130,39 @@ impl Engines {
     ) {
         let now = Instant::now();
         let (mut described, mut pods, mut failed) = (Vec::new(), HashSet::new(), None);
-        for FoundServer { target, configured, identity, pod } in findings {
+        for FoundServer { mut target, configured, identity, pod } in findings {
             let uid = pod.as_ref().map(|pod| pod.uid.clone());
             let known = self.running.iter().find(|engine| uid.is_some() && engine.pod == uid);
-            let target = if target.is_empty() { known.map_or(target, |known| known.target.clone()) } else { target };
+            if let Some(known) = known.filter(|_| target.is_empty()) {
+                target.clone_from(&known.target);
+            }
             if uid.is_some() && !target.is_empty() {
                 // A pod may get another address, and an address another pod.
                 self.end(state, names, |engine| (engine.target == target) != (engine.pod == uid));
             }
-            let mut not_ready = None;
-            let kind = match identity {
-                Identity::Engine(model) => Ok(FoundKind::Engine(model)),
-                Identity::Orchestrator => Ok(FoundKind::Orchestrator),
-                Identity::NotReady(why) => {
-                    let why = pod.as_ref().and_then(|pod| pod.trouble.as_ref()).map_or(why, |it| it.why().to_owned());
-                    let kind = pod.as_ref().and_then(|pod| self.kind_before_answer(pod, &target));
-                    not_ready = Some(format!("not ready: {why}"));
-                    kind.ok_or_else(|| format!("trtllm-serve, not ready: {why}"))
-                }
-                Identity::Other(what) => Err(format!("no trtllm-serve: {what}")),
-                Identity::Left(why) => Err(format!("not read: {why}")),
-                Identity::Unknown(why) => {
-                    failed = Some(target.clone());
-                    Err(why)
-                }
-            };
-            let kind = kind.and_then(|kind| match self.leave_without_statistics(&target, &kind, state, names) {
-                true => Err(without_statistics(&kind)),
-                false => Ok(kind),
-            });
-            let what = match kind {
+            if matches!(identity, Identity::Unknown(_)) {
+                failed = Some(target.clone());
+            }
+            let what = match self.identify(&target, identity, pod.as_ref(), state, names) {
                 Err(what) => what,
                 Ok(_) if taken.contains(&server_key(&target)) => "read by another source".to_owned(),
-                Ok(kind) => {
+                Ok((kind, what)) => {
                     // A different model at the same address is a new engine, which replaces the previous one.
                     self.end(state, names, |engine| engine.target == target && engine.kind != kind);
-                    let is_full = self.running.len() >= MAX_ENGINES && !configured;
-                    let what = match not_ready {
-                        Some(why) => format!("{}, {why}", kind.describe()),
-                        None => kind.describe(),
-                    };
                     pods.extend(uid.clone());
-                    match self.running.iter_mut().find(|engine| engine.target == target) {
-                        // A pod that never runs again may stay in the list for days.
-                        Some(_) if pod.as_ref().is_some_and(|pod| pod.ended) => what,
-                        Some(engine) => {
-                            engine.last_seen = now;
-                            what
-                        }
-                        None if is_full => format!("not read: {MAX_ENGINES} engines are read already"),
-                        None => {
-                            let version = names.discovered(kind.model());
-                            let (slot, stop) = start(&target, &kind, pod.as_ref(), version);
-                            self.running.push(Discovered {
-                                target: target.clone(),
-                                kind,
-                                pod: uid,
-                                last_seen: now,
-                                slot,
-                                _stop: stop,
-                            });
-                            what
-                        }
+                    // A pod that never runs again may stay in the list for days.
+                    let is_alive = pod.as_ref().is_none_or(|pod| !pod.ended);
+                    if let Some(engine) = self.running.iter_mut().find(|engine| engine.target == target) {
+                        engine.last_seen = if is_alive { now } else { engine.last_seen };
+                        what
+                    } else if self.running.len() >= MAX_ENGINES && !configured {
+                        format!("not read: {MAX_ENGINES} engines are read already")
+                    } else {
+                        let version = names.discovered(kind.model());
+                        let (slot, stop) = start(&target, &kind, pod.as_ref(), version);
+                        let target = target.clone();
+                        self.running.push(Discovered { target, kind, pod: uid, last_seen: now, slot, _stop: stop });
+                        what
                     }
                 }
             };
@@ -207,25 +178,61 @@ impl Engines {
             }
         }
         self.end(state, names, |engine| engine.pod.as_ref().is_some_and(|pod| !pods.contains(pod)));
+        self.end(state, names, |engine| now.duration_since(engine.last_seen) >= forget_after);
         described.sort();
         self.left.retain(|target, _| described.iter().any(|(address, _)| address.ends_with(target.as_str())));
+        self.log_changes(&described, failed.as_deref(), search);
+        state.discovery.lock().clone_from(&described);
+        self.findings = described;
+    }
+
+    /// The kind of a server that is read, and words for it. Otherwise, why it is not read.
+    fn identify(
+        &mut self,
+        target: &str,
+        identity: Identity,
+        pod: Option<&FoundPod>,
+        state: &State,
+        names: &Names,
+    ) -> Result<(FoundKind, String), String> {
+        let (kind, not_ready) = match identity {
+            Identity::Engine(model) => (FoundKind::Engine(model), None),
+            Identity::Orchestrator => (FoundKind::Orchestrator, None),
+            Identity::NotReady(why) => {
+                let why = pod.and_then(|pod| pod.trouble.as_ref()).map_or(why, |trouble| trouble.why().to_owned());
+                let Some(kind) = pod.and_then(|pod| self.kind_before_answer(pod, target)) else {
+                    return Err(format!("trtllm-serve, not ready: {why}"));
+                };
+                (kind, Some(why))
+            }
+            Identity::Other(what) => return Err(format!("no trtllm-serve: {what}")),
+            Identity::Left(why) => return Err(format!("not read: {why}")),
+            Identity::Unknown(why) => return Err(why),
+        };
+        let what = kind.describe();
+        if self.leave_without_statistics(target, &kind, state, names) {
+            return Err(format!("{what}, which answers, and has no statistics (no /metrics), so it is not read"));
+        }
+        Ok((kind, not_ready.map(|why| format!("{what}, not ready: {why}")).unwrap_or(what)))
+    }
+
+    /// Logs findings that the last search did not have, and addresses that only that one had. `failed` could not search.
+    fn log_changes(&self, described: &[(String, String)], failed: Option<&str>, search: &str) {
         for (address, what) in described.iter().filter(|finding| !self.findings.contains(finding)) {
-            match failed.as_ref() == Some(address) {
-                true => tracing::warn!(
+            if failed == Some(address) {
+                tracing::warn!(
                     address,
                     what,
                     "{search}: servers cannot be found; engines that are known are still read"
-                ),
-                false => tracing::info!(address, what, "{search}: found"),
+                );
+            } else {
+                tracing::info!(address, what, "{search}: found");
             }
         }
         let is_gone = |address: &String| described.iter().all(|(other, _)| other != address);
         for (address, what) in self.findings.iter().filter(|(address, _)| is_gone(address)) {
             tracing::info!(address, what, "{search}: gone");
         }
-        self.end(state, names, |engine| now.duration_since(engine.last_seen) >= forget_after);
-        state.discovery.lock().clone_from(&described);
-        self.findings = described;
     }
 
     /// The kind of an engine that does not answer now: the one of the engine that is read already, or that of the command line while
@@ -272,10 +279,6 @@ impl Engines {
             stays
         });
     }
-}
-
-fn without_statistics(kind: &FoundKind) -> String {
-    format!("{}, which answers, and has no statistics (no /metrics), so it is not read", kind.describe())
 }
 
 #[cfg(test)]
