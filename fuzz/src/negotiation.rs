@@ -35,8 +35,8 @@ pub fn run(data: &[u8]) {
             Format::OpenMetrics => "application/openmetrics-text; version=1.0.0",
             Format::Protobuf => "application/vnd.google.protobuf; ",
         };
-        assert!(offer.content_type.starts_with(base), "{header:?}: {offer:?}");
-        assert!(http::HeaderValue::from_str(offer.content_type).is_ok());
+        assert!(offer.content_type().starts_with(base), "{header:?}: {offer:?}");
+        assert!(http::HeaderValue::from_str(&offer.content_type()).is_ok());
         let _ = encoding(Some(header));
     }
     let mut data = Unstructured::new(data);

@@ -101,7 +101,7 @@ fn scrape(pages: &Pages, selection: Selection, request: &HeaderMap) -> Response 
     let mut response = Response::new(pages.scrape(selection, offer.format, encoding).into());
     let headers = response.headers_mut();
     headers.reserve(4);
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(offer.content_type));
+    headers.extend(HeaderValue::try_from(offer.content_type()).map(|value| (header::CONTENT_TYPE, value)));
     headers.insert(header::VARY, HeaderValue::from_static("Accept, Accept-Encoding"));
     match encoding {
         Encoding::Identity => {}

@@ -20,11 +20,25 @@ pub enum Encoding {
     Zstd,
 }
 
-/// A format and the `Content-Type` of the response.
+/// A format, and how the `Content-Type` of the response names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Offer {
     pub format: Format,
-    pub content_type: &'static str,
+    media_type: &'static str,
+    /// One of [`ESCAPINGS`].
+    escaping: Option<&'static str>,
+}
+
+impl Offer {
+    const fn new(format: Format, media_type: &'static str) -> Self {
+        Self { format, media_type, escaping: None }
+    }
+
+    #[must_use]
+    pub fn content_type(&self) -> String {
+        let escaping = self.escaping.map(|scheme| format!("; escaping={scheme}"));
+        format!("{}{}", self.media_type, escaping.unwrap_or_default())
+    }
 }
 
 /// `Content-Type` of text 0.0.4.
@@ -35,47 +49,31 @@ const PROTOBUF: &str = "application/vnd.google.protobuf";
 
 /// How a reader wants names that need quotes to be escaped. Our names never need quotes, so every scheme is supported,
 /// and the response repeats it.
-#[derive(Debug, Clone, Copy)]
-enum Escaping {
-    Unspecified,
-    AllowUtf8,
-    Underscores,
-    Dots,
-    Values,
-}
+const ESCAPINGS: [&str; 4] = ["allow-utf-8", "underscores", "dots", "values"];
 
-macro_rules! content_type {
-    ($base:literal, $escaping:expr) => {
-        match $escaping {
-            Escaping::Unspecified => $base,
-            Escaping::AllowUtf8 => concat!($base, "; escaping=allow-utf-8"),
-            Escaping::Underscores => concat!($base, "; escaping=underscores"),
-            Escaping::Dots => concat!($base, "; escaping=dots"),
-            Escaping::Values => concat!($base, "; escaping=values"),
-        }
-    };
-}
-
-const DEFAULT: Offer = Offer { format: Format::Text, content_type: TEXT };
-const INSTEAD_OF_TEXT: Offer = Offer {
-    format: Format::OpenMetrics,
-    content_type: content_type!("application/openmetrics-text; version=1.0.0; charset=utf-8", Escaping::Unspecified),
-};
+const AS_TEXT: Offer = Offer::new(Format::Text, TEXT);
+const AS_TEXT_1: Offer = Offer::new(Format::Text, "text/plain; version=1.0.0; charset=utf-8");
+const AS_OPENMETRICS: Offer =
+    Offer::new(Format::OpenMetrics, "application/openmetrics-text; version=1.0.0; charset=utf-8");
+const AS_PROTOBUF: Offer = Offer::new(
+    Format::Protobuf,
+    "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; encoding=delimited",
+);
 
 /// The supported format with the highest `q`. If several have the same `q`, the first one in the header. Without
 /// `Accept`, for `*/*` and for unsupported formats it is text 0.0.4, because the gateway's endpoint picker and AIPerf
 /// parse nothing else.
 #[must_use]
 pub fn format(accept: Option<&str>) -> Offer {
-    let (mut best, mut text_refused) = ((DEFAULT, 0.0), false);
+    let (mut best, mut text_refused) = ((AS_TEXT, 0.0), false);
     for Range { offer, q, wildcard } in accept.unwrap_or_default().split(',').filter_map(supported_range) {
         // A wildcard does not include a format that is refused by name.
-        text_refused |= !wildcard && q == 0.0 && offer == DEFAULT;
+        text_refused |= !wildcard && q == 0.0 && offer == AS_TEXT;
         if q > best.1 {
             best = (offer, q);
         }
     }
-    if text_refused && best.0 == DEFAULT { INSTEAD_OF_TEXT } else { best.0 }
+    if text_refused && best.0 == AS_TEXT { AS_OPENMETRICS } else { best.0 }
 }
 
 /// A supported media range of the header.
@@ -87,7 +85,7 @@ struct Range {
 
 fn supported_range(range: &str) -> Option<Range> {
     let (media_type, parameters) = range.split_once(';').unwrap_or((range, ""));
-    let (mut q, mut escaping) = (1.0, Escaping::Unspecified);
+    let (mut q, mut escaping) = (1.0, None);
     let (mut version, mut proto, mut encoding) = (None, None, None);
     for (name, value) in parameters.split(';').filter_map(|parameter| parameter.split_once('=')) {
         let value = value.trim().trim_matches('"');
@@ -96,37 +94,21 @@ fn supported_range(range: &str) -> Option<Range> {
             "version" => version = Some(value),
             "proto" => proto = Some(value),
             "encoding" => encoding = Some(value),
-            "escaping" => {
-                escaping = match value {
-                    "allow-utf-8" => Escaping::AllowUtf8,
-                    "underscores" => Escaping::Underscores,
-                    "dots" => Escaping::Dots,
-                    "values" => Escaping::Values,
-                    _ => Escaping::Unspecified,
-                }
-            }
+            "escaping" => escaping = ESCAPINGS.into_iter().find(|scheme| *scheme == value),
             _ => {}
         }
     }
-    let (format, content_type) = match one_of(media_type, &[OPENMETRICS, PROTOBUF, "text/plain", "*/*", "text/*"]) {
-        OPENMETRICS if matches!(version, None | Some("1.0.0")) => {
-            (Format::OpenMetrics, content_type!("application/openmetrics-text; version=1.0.0; charset=utf-8", escaping))
-        }
+    let offer = match one_of(media_type, &[OPENMETRICS, PROTOBUF, "text/plain", "*/*", "text/*"]) {
+        OPENMETRICS if matches!(version, None | Some("1.0.0")) => Offer { escaping, ..AS_OPENMETRICS },
         PROTOBUF if proto == Some("io.prometheus.client.MetricFamily") && encoding == Some("delimited") => {
-            let content_type = content_type!(
-                "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; encoding=delimited",
-                escaping
-            );
-            (Format::Protobuf, content_type)
+            Offer { escaping, ..AS_PROTOBUF }
         }
-        "text/plain" if version == Some("1.0.0") => {
-            (Format::Text, content_type!("text/plain; version=1.0.0; charset=utf-8", escaping))
-        }
-        "text/plain" if matches!(version, None | Some("0.0.4")) => (Format::Text, TEXT),
-        "*/*" | "text/*" => (Format::Text, TEXT),
+        "text/plain" if version == Some("1.0.0") => Offer { escaping, ..AS_TEXT_1 },
+        "text/plain" if matches!(version, None | Some("0.0.4")) => AS_TEXT,
+        "*/*" | "text/*" => AS_TEXT,
         _ => return None,
     };
-    Some(Range { offer: Offer { format, content_type }, q, wildcard: media_type.contains('*') })
+    Some(Range { offer, q, wildcard: media_type.contains('*') })
 }
 
 /// The element of `names` that equals `found` without regard to case; empty if there is none.
@@ -169,8 +151,8 @@ mod tests {
     const PROMETHEUS_3: &str = "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,\
         application/openmetrics-text;version=0.0.1;q=0.5,text/plain;version=1.0.0;escaping=allow-utf-8;q=0.4,\
         text/plain;version=0.0.4;q=0.3,*/*;q=0.2";
-    const AS_OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-    const AS_PROTOBUF: &str =
+    const OPENMETRICS_1: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    const DELIMITED: &str =
         "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; encoding=delimited";
 
     #[test]
@@ -183,27 +165,27 @@ mod tests {
             escaping=allow-utf-8;q=0.7,\
             application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,*/*;q=0.2";
         for (accept, format, content_type) in [
-            (PROMETHEUS_2, Format::OpenMetrics, AS_OPENMETRICS.to_owned()),
-            (PROMETHEUS_3, Format::OpenMetrics, format!("{AS_OPENMETRICS}; escaping=allow-utf-8")),
-            (native_2.as_str(), Format::Protobuf, AS_PROTOBUF.to_owned()),
-            (native_3, Format::Protobuf, format!("{AS_PROTOBUF}; escaping=allow-utf-8")),
+            (PROMETHEUS_2, Format::OpenMetrics, OPENMETRICS_1.to_owned()),
+            (PROMETHEUS_3, Format::OpenMetrics, format!("{OPENMETRICS_1}; escaping=allow-utf-8")),
+            (native_2.as_str(), Format::Protobuf, DELIMITED.to_owned()),
+            (native_3, Format::Protobuf, format!("{DELIMITED}; escaping=allow-utf-8")),
         ] {
             let offer = super::format(Some(accept));
-            assert_eq!((offer.format, offer.content_type), (format, content_type.as_str()), "{accept}");
+            assert_eq!((offer.format, offer.content_type()), (format, content_type), "{accept}");
         }
         for accept in [None, Some("*/*"), Some("text/plain"), Some("text/html,*/*;q=0.8"), Some(""), Some("\u{7f};;q=")]
         {
-            assert_eq!(super::format(accept), DEFAULT, "{accept:?}");
+            assert_eq!(super::format(accept), AS_TEXT, "{accept:?}");
         }
     }
 
     #[test]
     fn text_1_0_0_repeats_the_escaping_scheme_and_0_0_4_has_none() {
-        let content_type = |accept| format(Some(accept)).content_type;
+        let content_type = |accept| format(Some(accept)).content_type();
         for scheme in ["allow-utf-8", "underscores", "dots", "values"] {
             let accept = format!("text/plain;version=1.0.0;escaping={scheme}");
             let wanted = format!("text/plain; version=1.0.0; charset=utf-8; escaping={scheme}");
-            assert_eq!(super::format(Some(&accept)).content_type, wanted);
+            assert_eq!(super::format(Some(&accept)).content_type(), wanted);
         }
         assert_eq!(content_type("text/plain;version=1.0.0"), "text/plain; version=1.0.0; charset=utf-8");
         assert_eq!(
