@@ -149,10 +149,7 @@ async fn receive(stream: UnixStream, process: Option<u32>, place: &PublisherEntr
             None => unread_hello(naming),
         };
         let queued = match &mut hello {
-            Some(hello) => {
-                place.publisher.hello_received();
-                QueuedLine::Hello { process: hello.pid, settings: std::mem::take(&mut hello.config) }
-            }
+            Some(hello) => QueuedLine::Hello { process: hello.pid, settings: std::mem::take(&mut hello.config) },
             None => QueuedLine::Line(line.ok_or(RejectReason::TooLong)),
         };
         if !connection.deliver(hello.as_ref(), queued, bytes, &mut reader).await {

@@ -142,7 +142,6 @@ impl<'a> RequestedName<'a> {
         if let Some(field) = hello.unclear {
             return Err(Refused::Unclear { model: model.map(short), field });
         }
-        let version = version.filter(|_| model.is_some() && !hello.derived);
         let version = match model {
             Some(_) if !hello.derived => RequestedVersion::Explicit(cut(version.unwrap_or("1"))),
             _ => RequestedVersion::Derived,

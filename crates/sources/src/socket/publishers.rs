@@ -63,11 +63,9 @@ pub(super) struct Publisher {
     evicted: Notify,
 }
 
-/// Decides which publisher is dropped first: publishers without a hello before the others, then those that are silent
-/// for longest. The order of the fields matters.
+/// Decides which publisher is dropped first: the one that is silent for longest. The order of the fields matters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Activity {
-    has_said_hello: bool,
     last_line: Instant,
     has_sent: bool,
 }
@@ -191,12 +189,8 @@ impl SocketPublishers {
 
 impl Publisher {
     pub(super) fn new(group: &Arc<()>) -> Arc<Self> {
-        let activity = Mutex::new(Activity { has_said_hello: false, last_line: Instant::now(), has_sent: false });
+        let activity = Mutex::new(Activity { last_line: Instant::now(), has_sent: false });
         Arc::new(Self { group: Arc::clone(group), activity, evicted: Notify::new() })
-    }
-
-    pub(super) fn hello_received(&self) {
-        self.activity.lock().has_said_hello = true;
     }
 
     pub(super) fn line_received(&self) {
@@ -274,15 +268,14 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_longest_silent_publisher_without_a_hello_makes_room_first() {
+    async fn the_longest_silent_publisher_makes_room_first() {
         let publishers = publishers(4, &[]);
         let mut places = Vec::new();
         for _ in 0..4 {
             places.push(publishers.admit(None).await.unwrap());
             tokio::time::advance(Duration::from_secs(10)).await;
         }
-        // The first one has a name, the second has just sent a line.
-        places[0].publisher.hello_received();
+        // The second one has just sent a line.
         places[1].line_received();
         tokio::time::advance(Duration::from_secs(1)).await;
         let mut evicted = Vec::new();
@@ -295,7 +288,7 @@ mod tests {
             }
             tokio::time::advance(SILENT).await;
         }
-        assert_eq!(evicted, [2, 3, 1, 4], "the last one has a name, but each of the others was silent");
+        assert_eq!(evicted, [0, 2, 3, 1]);
         assert_eq!(refused(&publishers, PublisherRefusal::Silent), 4);
         assert_eq!(publishers.all.connected.lock().len(), 4);
         drop(places);
