@@ -267,11 +267,7 @@ impl<'a> PodApi<'a> {
         loop {
             let after: String = form_urlencoded::byte_serialize(next.as_bytes()).collect();
             let path = format!("{}&limit={PAGE}&continue={after}", self.path);
-            let answer = match self.read_page(&path).await {
-                // The server has renewed the token.
-                Err(SourceError::Unauthorized { status: 401, .. }) => self.read_page(&path).await,
-                answer => answer,
-            };
+            let answer = self.read_page(&path).await;
             let PodList { metadata, items } = answer.map_err(|error| self.failed("list", &error))?;
             for pod in items {
                 let key = key(&pod.metadata);
@@ -298,11 +294,6 @@ impl<'a> PodApi<'a> {
         list.map_err(|error| SourceError::NotJson { target, cause: error.to_string() })
     }
 
-    async fn open_watch(&mut self, path: &str) -> Result<(), SourceError> {
-        let opened = timeout(TIMEOUT, pin!(self.client.open(path))).await;
-        opened.unwrap_or_else(|_| Err(SourceError::Timeout { target: self.target.clone(), after: TIMEOUT }))
-    }
-
     /// Follows the changes after `version`, until the watch ends.
     async fn watch(&mut self, pods: &Pods, version: &mut String) -> Result<Watched, Failed> {
         let seconds = WATCH.as_secs();
@@ -310,11 +301,8 @@ impl<'a> PodApi<'a> {
             "{}&watch=true&allowWatchBookmarks=true&timeoutSeconds={seconds}&resourceVersion={version}",
             self.path
         );
-        let opened = match self.open_watch(&path).await {
-            Err(SourceError::Unauthorized { status: 401, .. }) => self.open_watch(&path).await,
-            opened => opened,
-        };
-        match opened {
+        let opened = timeout(TIMEOUT, pin!(self.client.open(&path))).await;
+        match opened.unwrap_or_else(|_| Err(SourceError::Timeout { target: self.target.clone(), after: TIMEOUT })) {
             Ok(()) => pods.change(|known| known.problem = None),
             Err(SourceError::HttpStatus { status: 410, .. }) => return Ok(Watched::Gone),
             Err(error) => return Err(self.failed("watch", &error)),
