@@ -47,6 +47,12 @@ impl ObservedEngine {
         self.fold.absorb_perf_metrics(entry, now, &mut self.analysis)
     }
 
+    /// # Errors
+    /// See [`EngineFold::absorb_span`].
+    pub fn absorb_span(&mut self, entry: &PerfMetricsEntry, now: Instant) -> Result<(), Implausible> {
+        self.fold.absorb_span(entry, now, &mut self.analysis)
+    }
+
     pub fn absorb_server_metrics(&mut self, page: &ServerMetrics, now: Instant) {
         self.fold.absorb_server_metrics(page, now, &mut self.analysis);
     }

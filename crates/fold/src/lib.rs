@@ -437,13 +437,36 @@ impl EngineFold {
         now: Instant,
         observer: &mut impl Observer,
     ) -> Result<(), Implausible> {
+        self.absorb_entry(entry, false, now, observer)
+    }
+
+    /// Folds the span of a finished request. Impossible times are left out.
+    ///
+    /// # Errors
+    /// None at present, as for an entry.
+    pub fn absorb_span(
+        &mut self,
+        entry: &PerfMetricsEntry,
+        now: Instant,
+        observer: &mut impl Observer,
+    ) -> Result<(), Implausible> {
+        self.absorb_entry(entry, true, now, observer)
+    }
+
+    fn absorb_entry(
+        &mut self,
+        entry: &PerfMetricsEntry,
+        is_span: bool,
+        now: Instant,
+        observer: &mut impl Observer,
+    ) -> Result<(), Implausible> {
         let mut repaired = None;
         let entry = schema::check(entry, &mut repaired, &mut self.rejected)?;
         let tokens_per_block = self.latest.and_then(|latest| latest.kv?.tokens_per_block);
         let overlaps = self.latest.is_some_and(|latest| latest.scheduler_mode == Some(SchedulerMode::Overlap));
-        let engine = EntryContext { tokens_per_block, handling_lag: u64::from(overlaps) };
-        self.requests.absorb_perf_metrics(entry, &engine, now, observer);
-        if let Some(in_flight) = &mut self.epoch.in_flight {
+        let engine = EntryContext { is_span, tokens_per_block, handling_lag: u64::from(overlaps) };
+        let is_first_report = self.requests.absorb_perf_metrics(entry, &engine, now, observer);
+        if let Some(in_flight) = self.epoch.in_flight.as_mut().filter(|_| is_first_report) {
             in_flight.by_entries.end(1);
         }
         self.missing_records.requests_ended(now);

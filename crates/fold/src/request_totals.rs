@@ -138,5 +138,7 @@ named_variants! {
         PerfMetrics = "perf_metrics",
         /// The histograms of trtllm-serve's own page: exact to a bucket.
         ServerMetrics = "server_metrics",
+        /// OTLP spans: exact.
+        Otlp = "otlp",
     }
 }

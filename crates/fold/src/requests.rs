@@ -48,6 +48,8 @@ type Done = [bool; Quantity::ALL.len()];
 /// What an entry does not tell of its engine.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct EntryContext {
+    /// An OTLP span told it.
+    pub is_span: bool,
     pub tokens_per_block: Option<i64>,
     /// See [`EntryOfRequest::handling_lag`].
     pub handling_lag: u64,
@@ -82,29 +84,37 @@ impl RequestFold {
         self.choices.note_rows();
     }
 
-    /// Folds the RequestPerfMetrics of one finished request.
+    /// Folds the RequestPerfMetrics or the span of one finished request. Returns false if the engine has both, and this is the other one.
     pub(crate) fn absorb_perf_metrics(
         &mut self,
         entry: &PerfMetricsEntry,
         engine: &EntryContext,
         now: Instant,
         observer: &mut impl Observer,
-    ) {
+    ) -> bool {
+        let EntryContext { is_span, tokens_per_block, handling_lag } = *engine;
         let request = FinishedRequest::of_entry(entry, self.first_token_is_early);
         let has_times = request.latencies.any();
-        self.page_times.entries += u64::from(has_times);
-        self.ends.entries += u64::from(has_times);
+        let finished = if is_span { Finished::OfSpan(request) } else { Finished::OfEntry(request) };
+        let is_first_report = self.choices.note_request(finished.source(), has_times);
+        if is_first_report {
+            self.page_times.entries += u64::from(has_times);
+            self.ends.entries += u64::from(has_times);
+        }
         self.absorb_steps(entry);
-        self.observe_what_only_entries_tell(&request);
-        self.absorb(Finished::OfEntry(request), now, observer);
-        let EntryContext { tokens_per_block, handling_lag } = *engine;
-        let has_times = has_times && self.choices.taken(Quantity::Outcomes) != Some(Source::Rows);
-        observer.entry(&EntryOfRequest { request: &request, has_times, tokens_per_block, handling_lag, now });
+        self.observe_what_only_entries_tell(&request, is_first_report);
+        self.absorb(finished, now, observer);
+        if is_first_report {
+            let has_times = has_times && self.choices.taken(Quantity::Outcomes) != Some(Source::Rows);
+            observer.entry(&EntryOfRequest { request: &request, has_times, tokens_per_block, handling_lag, now });
+        }
+        is_first_report
     }
 
-    fn observe_what_only_entries_tell(&mut self, finished: &FinishedRequest) {
+    /// A span tells the queue of a generation server, too.
+    fn observe_what_only_entries_tell(&mut self, finished: &FinishedRequest, is_first_report: bool) {
         let (times, request) = (&mut self.totals.times, finished.request);
-        if let Some(seconds) = finished.generation_queue {
+        if let Some(seconds) = finished.generation_queue.filter(|_| is_first_report) {
             times.generation_queue.observe_request(seconds, request);
         }
         if let Some(seconds) = finished.server_time_to_first_token {
@@ -186,6 +196,7 @@ impl RequestFold {
         self.waiting = waiting;
         self.totals.source = match self.choices.taken(Quantity::Times) {
             Some(Source::Entries) => LatencySource::PerfMetrics,
+            Some(Source::Spans) => LatencySource::Otlp,
             Some(Source::Page) => LatencySource::ServerMetrics,
             Some(Source::Rows) => LatencySource::RequestStats,
             None => self.totals.source,
@@ -210,17 +221,21 @@ impl RequestFold {
         let totals = &mut self.totals;
         match finished {
             _ if !counts => {}
-            Finished::OfEntry(request) | Finished::OfRow { request, .. } => totals.observe(quantity, request),
+            Finished::OfEntry(request) | Finished::OfSpan(request) | Finished::OfRow { request, .. } => {
+                totals.observe(quantity, request)
+            }
             Finished::OnPage(more) => totals.observe_page(quantity, more),
         }
     }
 
-    /// `counts`: outcomes are taken from this source. Where entries do not tell the time per output token, its own source judges it.
+    /// `counts`: outcomes are taken from this source. If entries or spans tell them and not the time per output token, the source of that
+    /// judges it.
     fn judge(&self, counts: bool, finished: &Finished, observer: &mut impl Observer) {
         let source = finished.source();
         let taken = |quantity| self.choices.taken(quantity);
-        let is_split = taken(Quantity::Outcomes) == Some(Source::Entries)
-            && taken(Quantity::TimePerToken).is_some_and(|per_token| per_token != Source::Entries);
+        let outcomes = taken(Quantity::Outcomes);
+        let is_split = outcomes.is_some_and(Source::is_per_request)
+            && taken(Quantity::TimePerToken).is_some_and(|per_token| Some(per_token) != outcomes);
         let scope = match counts {
             true if is_split => Scope::WithoutPerToken,
             true => Scope::All,
@@ -231,7 +246,7 @@ impl RequestFold {
         };
         match finished {
             Finished::OnPage(more) => observer.page(more, scope),
-            Finished::OfEntry(request) => observer.served(&request.served, scope),
+            Finished::OfEntry(request) | Finished::OfSpan(request) => observer.served(&request.served, scope),
             Finished::OfRow { request, is_sampled } if counts => observer.row_counted(request, !is_sampled),
             Finished::OfRow { request, is_sampled: false } => observer.served(&request.served, scope),
             Finished::OfRow { .. } => {}
@@ -310,10 +325,11 @@ impl RequestFold {
             self.choices.decide();
             self.count_waiting(observer);
         }
-        if self.page_times.has_more_than_entries(now) && self.choices.taken(Quantity::Times) == Some(Source::Entries) {
+        let by_entries = |choices: &Choices| choices.taken(Quantity::Times).is_some_and(Source::is_per_request);
+        if self.page_times.has_more_than_entries(now) && by_entries(&self.choices) {
             self.take_times_of_page();
         }
-        let by_entries = self.choices.taken(Quantity::Times) == Some(Source::Entries);
+        let by_entries = by_entries(&self.choices);
         self.successes.settle(self.ends, by_entries, self.totals.finished.as_ref(), self.choices.is_decided());
         self.totals.succeeded = self.successes.total;
         let by_page = [Quantity::Outcomes, Quantity::TimePerToken]
@@ -324,7 +340,7 @@ impl RequestFold {
         observer.settled(completed, if is_fast { TOLD_WITHIN } else { DECIDED_WITHIN }, now);
     }
 
-    /// The page counts requests that have no entry, or each answer of a request that asks for several (`n` above 1). From now on the
+    /// The page counts requests that have no entry or span, or each answer of a request that asks for several (`n` above 1). From now on the
     /// times of requests come from the page, so that all of them count the same.
     fn take_times_of_page(&mut self) {
         self.choices.leave_entries();
@@ -709,6 +725,38 @@ mod tests {
         assert_eq!(shown(&times.time_per_output_token), (2, 2.0 * 1.5 / 8.0));
         assert_eq!((shown(&times.time_to_first_token), fold.totals.source), ((2, 0.5), LatencySource::PerfMetrics));
         assert_eq!(judge.scopes, [Scope::PerToken, Scope::WithoutPerToken, Scope::PerToken, Scope::WithoutPerToken]);
+    }
+
+    fn absorb_span(fold: &mut RequestFold, entry: &PerfMetricsEntry, now: Instant, judge: &mut Judge) {
+        let context = EntryContext { is_span: true, ..EntryContext::default() };
+        fold.absorb_perf_metrics(entry, &context, now, judge);
+    }
+
+    #[test]
+    fn a_request_with_an_entry_and_a_span_counts_once_and_each_tells_what_the_other_lacks() {
+        let span = PerfMetricsEntry { prompt_tokens: Some(100), output_tokens: Some(10), ..timed(10.25) };
+        let seen = |spans_first: bool| {
+            let (mut fold, mut judge, now) = (RequestFold::default(), Judge::default(), Instant::now());
+            for _ in 0..3 {
+                if spans_first {
+                    absorb_span(&mut fold, &span, now, &mut judge);
+                }
+                // The JSON lines of requests have no lengths.
+                fold.absorb_perf_metrics(&timed(10.5), &EntryContext::default(), now, &mut judge);
+                if !spans_first {
+                    absorb_span(&mut fold, &span, now, &mut judge);
+                }
+            }
+            fold.settle(0, now + DECIDED_WITHIN, &mut judge);
+            let times = &fold.totals.times.time_to_first_token;
+            assert_eq!((times.count(), counted(&fold).0, fold.totals.succeeded), (3, 3, 3));
+            (fold.totals.source, times.sum(), judge.scopes)
+        };
+        let (source, sum, scopes) = seen(false);
+        let of = |scope| scopes.iter().filter(|other| **other == scope).count();
+        assert_eq!((source, sum), (LatencySource::PerfMetrics, 1.5));
+        assert_eq!((of(Scope::WithoutPerToken), of(Scope::PerToken), scopes.len()), (3, 3, 6), "spans have tokens");
+        assert_eq!(seen(true), (LatencySource::Otlp, 0.75, vec![Scope::All; 3]));
     }
 
     #[test]

@@ -403,11 +403,12 @@ fn fold_message(engine: &mut Engine, message: &Message, at: Moment) -> Result<()
     let observed = &mut engine.observed;
     match message {
         // These are of several engines, too.
-        Message::RequestRows(_) | Message::FinishedRequest(_) | Message::ServerMetrics(_)
+        Message::RequestRows(_) | Message::FinishedRequest(_) | Message::Span(_) | Message::ServerMetrics(_)
             if observed.fold.has_several_engines() => {}
         Message::Record(record) => observed.absorb(record, at.instant, at.unix_us)?,
         Message::RequestRows(rows) => observed.absorb_requests(rows, at.instant)?,
         Message::FinishedRequest(entry) => observed.absorb_perf_metrics(entry, at.instant)?,
+        Message::Span(entry) => observed.absorb_span(entry, at.instant)?,
         Message::ServerMetrics(page) => observed.absorb_server_metrics(page, at.instant),
         Message::Orchestrator(reading) => observed.absorb_orchestrator(reading, at.instant),
         Message::BenchReport(report) => engine.source.bench_report = Some(Arc::clone(report)),

@@ -192,6 +192,7 @@ fn entry<'de, A: MapAccess<'de>>(map: &mut A) -> Result<Entry, A::Error> {
         "record" => Entry::Message(Message::Record(map.next_value()?)),
         "request_rows" => Entry::Message(Message::RequestRows(map.next_value()?)),
         "finished_request" => Entry::Message(Message::FinishedRequest(map.next_value()?)),
+        "span" => Entry::Message(Message::Span(map.next_value()?)),
         "server_metrics" => Entry::Message(Message::ServerMetrics(map.next_value()?)),
         "orchestrator" => Entry::Message(Message::Orchestrator(map.next_value()?)),
         "bench_report" => Entry::Message(Message::BenchReport(map.next_value()?)),

@@ -21,6 +21,8 @@ pub enum Message {
     Record(Box<IterationStats>),
     RequestRows(RequestStatsPerIteration),
     FinishedRequest(Box<PerfMetricsEntry>),
+    /// A finished request as its OTLP span tells it, with the members of an entry.
+    Span(Box<PerfMetricsEntry>),
     ServerMetrics(Box<ServerMetrics>),
     Orchestrator(Box<OrchestratorReading>),
     BenchReport(Arc<BenchReport>),
@@ -36,7 +38,7 @@ impl Message {
             + match self {
                 Self::Record(record) => size_of::<IterationStats>() + record.weight(),
                 Self::RequestRows(rows) => rows.weight(),
-                Self::FinishedRequest(entry) => size_of::<PerfMetricsEntry>() + entry.weight(),
+                Self::FinishedRequest(entry) | Self::Span(entry) => size_of::<PerfMetricsEntry>() + entry.weight(),
                 Self::ServerMetrics(page) => page.counts.capacity() * (size_of::<ServerCount>() + MAX_TEXT),
                 Self::Orchestrator(reading) => reading.counts.capacity() * (size_of::<OrchestratorCount>() + MAX_TEXT),
                 Self::BenchReport(_) | Self::Process(_) => 0,

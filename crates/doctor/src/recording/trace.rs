@@ -23,13 +23,21 @@ const TRACKS: [&str; 3] = ["iterations", "prefill", "decode"];
 /// Writes the trace. Reads the recording twice, because the times of requests are from the engine's clock: the first read finds
 /// the difference between the clocks. This is the smallest difference between the end of a request and its receipt.
 pub(super) fn write(lines: &mut Selection, out: &mut impl Write) -> Result<(), ExportError> {
-    let mut clocks: BTreeMap<String, f64> = BTreeMap::new();
+    // By engine: its clock, and whether its requests are told by spans. Entries are preferred, so that each request is drawn once.
+    let mut clocks: BTreeMap<String, (f64, bool)> = BTreeMap::new();
     lines.each(|engine, line| {
-        if let Entry::Message(Message::FinishedRequest(entry)) = &line.entry
+        if let Entry::Message(Message::FinishedRequest(entry) | Message::Span(entry)) = &line.entry
             && let Some(end) = times(entry).and_then(|times| times.last_token_time)
         {
             let distance = line.at.us as f64 - end * 1e6;
-            let least = clocks.entry(engine.to_owned()).or_insert(distance);
+            let is_span = matches!(line.entry, Entry::Message(Message::Span(_)));
+            let (least, of_spans) = clocks.entry(engine.to_owned()).or_insert((distance, is_span));
+            if *of_spans != is_span {
+                if *of_spans {
+                    (*least, *of_spans) = (distance, false);
+                }
+                return Ok(());
+            }
             // After a restart of the engine's host, its clock may differ. Keep the difference of the last clock.
             // `TracedEngine::request` recognises requests with an earlier clock, because their difference is too large.
             *least = if (distance - *least).abs() > LONGEST_WAY_US { distance } else { least.min(distance) };
@@ -86,6 +94,8 @@ struct TracedEngine {
     process: usize,
     /// Difference between the clocks in µs: a time of a request plus this is a time of the trace.
     clock: Option<f64>,
+    /// Spans tell the requests.
+    has_spans: bool,
     received: RecordedMoment,
     /// Finds the time of each batch.
     observed: ObservedEngine,
@@ -98,10 +108,11 @@ struct TracedEngine {
 }
 
 impl TracedEngine {
-    fn new(process: usize, clock: Option<f64>) -> Self {
+    fn new(process: usize, clock: Option<(f64, bool)>) -> Self {
         Self {
             process,
-            clock,
+            clock: clock.map(|(clock, _)| clock),
+            has_spans: clock.is_some_and(|(_, of_spans)| of_spans),
             received: RecordedMoment::default(),
             observed: ObservedEngine::new(Duration::MAX),
             timed: None,
@@ -115,6 +126,7 @@ impl TracedEngine {
         match &line.entry {
             Entry::Message(Message::Record(record)) => self.record(record, trace)?,
             Entry::Message(Message::FinishedRequest(entry)) => self.request(entry, trace)?,
+            Entry::Message(Message::Span(entry)) if self.has_spans => self.request(entry, trace)?,
             Entry::Gpu(gpu) => of_gpu(gpu, line.at.us, trace)?,
             Entry::Failing(failure) => {
                 let name = failure.as_ref().map_or("polls succeed", |failure| &failure.text);

@@ -1,14 +1,17 @@
 //! Which source gives which numbers of finished requests. Several sources may tell of one request, and each number must count once.
 //! So one source is taken for each quantity, and its numbers alone count:
 //!
-//! | quantity | best source | second | third |
-//! | --- | --- | --- | --- |
-//! | times | entries | server's page | rows |
-//! | time per output token | server's page | entries | rows |
-//! | outcomes of objectives | entries | rows | server's page |
-//! | lengths, and Triton's counts of transfers | rows | entries | – |
-//! | finish reasons | entries | server's page | – |
-//! | transfers, blocks | entries | rows | – |
+//! | quantity | best source | second | third | fourth |
+//! | --- | --- | --- | --- | --- |
+//! | times | entries | spans | server's page | rows |
+//! | time per output token | server's page | entries | spans | rows |
+//! | outcomes of objectives | entries | spans | rows | server's page |
+//! | lengths, and Triton's counts of transfers | rows | entries | spans | – |
+//! | finish reasons | entries | server's page | spans | – |
+//! | transfers | entries | spans | rows | – |
+//! | blocks | entries | rows | – | – |
+//!
+//! Spans are as exact as entries, but an engine may send a sample of them.
 //!
 //! A quantity has one of three states. It is *open* at first, and after a restart of the engine.
 //!
@@ -18,10 +21,10 @@
 //! | nothing | taken, and counts | taken, and counts | – |
 //! | taken | counts if it is this source | counts if it is this source | – |
 //!
-//! What waits is in one queue. The best source is among those that may come: not entries of a server that has none, not rows
-//! before the first one of any stage, not the page before it was read.
+//! What waits is in one queue. The best source is among those that may come: not entries of a server that has none or whose spans
+//! came first, not spans or rows before the first one, not the page before it was read.
 //!
-//! Two changes come later. If the page counts more requests than there are entries, times and outcomes of entries are left for
+//! Two changes come later. If the page counts more requests than there are entries or spans, their times and outcomes are left for
 //! those of the page ([`super::page_times`]). If several frontends answer, the page is left, and its quantities are open again.
 
 use std::time::{Duration, Instant};
@@ -31,10 +34,18 @@ use std::time::{Duration, Instant};
 pub(crate) enum Source {
     /// RequestPerfMetrics, one entry a request: exact.
     Entries,
+    /// OTLP spans, one a request: exact.
+    Spans,
     /// The rows of a request in the records: exact to an iteration.
     Rows,
     /// The histograms and counters of trtllm-serve's page: exact to a bucket.
     Page,
+}
+
+impl Source {
+    pub(crate) fn is_per_request(self) -> bool {
+        matches!(self, Self::Entries | Self::Spans)
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,12 +67,13 @@ impl Quantity {
     /// The sources that can tell it, the best one first.
     const fn sources(self) -> &'static [Source] {
         match self {
-            Times => &[Source::Entries, Source::Page, Source::Rows],
-            TimePerToken => &[Source::Page, Source::Entries, Source::Rows],
-            Outcomes => &[Source::Entries, Source::Rows, Source::Page],
-            Lengths => &[Source::Rows, Source::Entries],
-            Reasons => &[Source::Entries, Source::Page],
-            Transfers | Blocks => &[Source::Entries, Source::Rows],
+            Times => &[Source::Entries, Source::Spans, Source::Page, Source::Rows],
+            TimePerToken => &[Source::Page, Source::Entries, Source::Spans, Source::Rows],
+            Outcomes => &[Source::Entries, Source::Spans, Source::Rows, Source::Page],
+            Lengths => &[Source::Rows, Source::Entries, Source::Spans],
+            Reasons => &[Source::Entries, Source::Page, Source::Spans],
+            Transfers => &[Source::Entries, Source::Spans, Source::Rows],
+            Blocks => &[Source::Entries, Source::Rows],
         }
     }
 }
@@ -81,6 +93,9 @@ pub(crate) struct Choices {
     /// Nothing is open any more.
     is_decided: bool,
     without_entries: bool,
+    /// Which of entries and spans was the first to tell times.
+    first: Option<Source>,
+    has_spans: bool,
     has_rows: bool,
     has_page: bool,
 }
@@ -107,6 +122,15 @@ impl Choices {
         self.is_decided
     }
 
+    /// Notes an entry or a span. Returns whether the source is the first of both to tell times, or tells something before that.
+    pub(crate) fn note_request(&mut self, source: Source, has_times: bool) -> bool {
+        self.has_spans |= source == Source::Spans;
+        if has_times {
+            self.first.get_or_insert(source);
+        }
+        self.first.is_none_or(|first| first == source)
+    }
+
     /// Notes which quantities the source tells.
     pub(crate) fn offer_all(&mut self, source: Source, tells: impl Fn(Quantity) -> bool) {
         Quantity::ALL.into_iter().filter(|quantity| tells(*quantity)).for_each(|quantity| self.offer(quantity, source));
@@ -128,12 +152,15 @@ impl Choices {
 
     /// Whether no source but this one may come.
     pub(crate) fn has_only(&self, source: Source) -> bool {
-        [Source::Entries, Source::Rows, Source::Page].into_iter().all(|other| other == source || !self.may_come(other))
+        [Source::Entries, Source::Spans, Source::Rows, Source::Page]
+            .into_iter()
+            .all(|other| other == source || !self.may_come(other))
     }
 
     fn may_come(&self, source: Source) -> bool {
         match source {
-            Source::Entries => !self.without_entries,
+            Source::Entries => !self.without_entries && self.first != Some(Source::Spans),
+            Source::Spans => self.has_spans,
             Source::Rows => self.has_rows,
             Source::Page => self.has_page,
         }
@@ -167,11 +194,11 @@ impl Choices {
         self.is_decided = true;
     }
 
-    /// Takes times and outcomes from the page instead of entries.
+    /// Takes times and outcomes from the page instead of entries or spans.
     pub(crate) fn leave_entries(&mut self) {
         for quantity in [Times, Outcomes] {
             let taken = &mut self.taken[quantity as usize];
-            *taken = taken.map(|source| if source == Source::Entries { Source::Page } else { source });
+            *taken = taken.map(|source| if source.is_per_request() { Source::Page } else { source });
         }
     }
 
@@ -189,11 +216,12 @@ impl Choices {
 mod tests {
     use super::*;
 
-    const SOURCES: [Source; 3] = [Source::Entries, Source::Rows, Source::Page];
+    const SOURCES: [Source; 4] = [Source::Entries, Source::Spans, Source::Rows, Source::Page];
 
     /// The choices a moment after the first finished request, or after the time to decide.
     fn begun(is_over: bool) -> Choices {
-        let (mut choices, now) = (Choices { has_rows: true, has_page: true, ..Choices::default() }, Instant::now());
+        let seen = Choices { has_spans: true, has_rows: true, has_page: true, ..Choices::default() };
+        let (mut choices, now) = (seen, Instant::now());
         choices.begin(now);
         assert!(!choices.is_due(now));
         if choices.is_due(now + DECIDED_WITHIN) && is_over {
@@ -223,16 +251,31 @@ mod tests {
     }
 
     #[test]
-    fn the_second_source_wins_against_the_third_in_either_order() {
-        for quantity in [Times, TimePerToken, Outcomes] {
-            let &[_, second, third] = quantity.sources() else { panic!("{quantity:?} has three sources") };
-            for order in [[second, third], [third, second]] {
-                let mut choices = begun(false);
-                order.into_iter().for_each(|source| choices.offer(quantity, source));
-                choices.decide();
-                assert_eq!(choices.taken(quantity), Some(second), "{quantity:?}");
+    fn without_the_best_source_the_better_of_two_wins_in_either_order() {
+        for quantity in Quantity::ALL {
+            for pair in quantity.sources()[1..].windows(2) {
+                for order in [[pair[0], pair[1]], [pair[1], pair[0]]] {
+                    let mut choices = begun(false);
+                    order.into_iter().for_each(|source| choices.offer(quantity, source));
+                    choices.decide();
+                    assert_eq!(choices.taken(quantity), Some(pair[0]), "{quantity:?}");
+                }
             }
         }
+    }
+
+    #[test]
+    fn spans_wait_for_entries_only_if_an_entry_came_first() {
+        let told_by_span = |first: Option<Source>| {
+            let mut choices = Choices::default();
+            first.into_iter().for_each(|source| _ = choices.note_request(source, true));
+            let is_first = choices.note_request(Source::Spans, true);
+            choices.offer(Lengths, Source::Spans);
+            (is_first, choices.counts(Lengths, Source::Spans))
+        };
+        assert_eq!(told_by_span(None), (true, Some(true)));
+        assert_eq!(told_by_span(Some(Source::Spans)), (true, Some(true)));
+        assert_eq!(told_by_span(Some(Source::Entries)), (false, None));
     }
 
     #[test]
@@ -257,7 +300,7 @@ mod tests {
 
     #[test]
     fn nothing_waits_for_entries_of_a_server_that_has_none() {
-        let mut choices = begun(false);
+        let mut choices = Choices { has_spans: false, ..begun(false) };
         choices.offer(Times, Source::Page);
         choices.note_page(true);
         choices.offer(Reasons, Source::Page);

@@ -9,6 +9,7 @@ use crate::server_metrics::Increase;
 #[derive(Debug, Clone)]
 pub(super) enum Finished {
     OfEntry(FinishedRequest),
+    OfSpan(FinishedRequest),
     OfRow {
         request: FinishedRequest,
         /// Not all requests have rows, so objectives do not judge this one.
@@ -22,6 +23,7 @@ impl Finished {
     pub(super) fn source(&self) -> Source {
         match self {
             Self::OfEntry(_) => Source::Entries,
+            Self::OfSpan(_) => Source::Spans,
             Self::OfRow { .. } => Source::Rows,
             Self::OnPage(_) => Source::Page,
         }
@@ -30,7 +32,7 @@ impl Finished {
     /// Whether it tells the quantity.
     pub(super) fn has(&self, quantity: Quantity) -> bool {
         let (request, has_times) = match self {
-            Self::OfEntry(request) => (request, request.latencies.any()),
+            Self::OfEntry(request) | Self::OfSpan(request) => (request, request.latencies.any()),
             // A row has times, known or not: without better ones they show which requests have none.
             Self::OfRow { request, .. } => (request, true),
             Self::OnPage(more) => return more.has(quantity),

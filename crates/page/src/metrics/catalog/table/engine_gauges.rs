@@ -77,7 +77,7 @@ families! {
         series.all(LatencySource::ALL.map(|source| (source == engine.requests.source).then_some(1_u64)))
     }) = ENGINE.gauge("nv_trt_llm_request_latency_info")
         .by("from", &LatencySource::NAMES)
-        .help("1 for the source of the request latency histograms: perf_metrics is exact, server_metrics is exact to \
+        .help("1 for the source of the request latency histograms: perf_metrics and otlp are exact, server_metrics is exact to \
             the buckets of the server, request_stats is accurate to one iteration.").when(&[When::Rows, When::Entries]);
     BatchSizeLimit(|engine, series| {
         let EngineLimits { fixed, tuner, runtime } = engine.latest?.batch_size_limits;
