@@ -10,6 +10,7 @@ use trtllm_gpu::GpuMode;
 #[cfg(feature = "executor")]
 use trtllm_sources::executor;
 use trtllm_sources::server::Access;
+use trtllm_sources::trtllm_serve::Extras;
 
 use super::unjudged;
 use trtllm_config::command_line::print;
@@ -95,6 +96,9 @@ fn address(source: &SourceSpec) -> String {
     match source {
         SourceSpec::Simulated(engine) => engine.clone(),
         SourceSpec::Executor(hosting) => format!("executor:{}", hosting.engine),
+        SourceSpec::TrtllmServe { access, extras: Extras { otlp: Some(spans), .. } } => {
+            format!("{}:{}, its spans at {spans}", source.kind(), access.target)
+        }
         SourceSpec::TrtllmServe { access, .. } | SourceSpec::Orchestrator(access) => {
             format!("{}:{}", source.kind(), access.target)
         }

@@ -3,11 +3,14 @@
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::support::daemon::{Daemon, run};
 use crate::support::page::Page;
+use crate::support::server::serve;
 use crate::support::{ensure, python, root, until};
 
 /// A port that is free now.
@@ -20,11 +23,8 @@ fn shown(page: &Page, family: &str) -> (u64, f64) {
     (page.count(&format!("{family}_count"), &[]), page.get(&format!("{family}_sum"), &[]))
 }
 
-fn spans_are_requests(protocol: &str, compression: &str) {
-    let port = free_port();
-    let source = format!("otlp:127.0.0.1:{port}");
-    let daemon =
-        Daemon::start(&["--source", &source, "--model", "m", "--objectives", "ttft=400ms,e2e=5s", "--gpu", "off"]);
+/// Sends the spans of `tests/judges/spans.py`, and checks that the SDK sent all of them.
+fn send_spans(port: u16, protocol: &str, compression: &str) {
     until(|| TcpStream::connect(("127.0.0.1", port)).map_err(|error| error.to_string()));
     let endpoint = format!("http://127.0.0.1:{port}");
     let script = root().join("tests/judges/spans.py");
@@ -33,6 +33,14 @@ fn spans_are_requests(protocol: &str, compression: &str) {
     assert!(sent.status.success(), "{said}");
     let sent: Value = serde_json::from_slice(&sent.stdout).unwrap();
     assert_eq!((&sent["sent"], &sent["failed"]), (&8.into(), &0.into()), "{said}");
+}
+
+fn spans_are_requests(protocol: &str, compression: &str) {
+    let port = free_port();
+    let source = format!("otlp:127.0.0.1:{port}");
+    let daemon =
+        Daemon::start(&["--source", &source, "--model", "m", "--objectives", "ttft=400ms,e2e=5s", "--gpu", "off"]);
+    send_spans(port, protocol, compression);
     let page = daemon.until(|page| {
         let ended = page.find("nv_trt_llm_requests_finished_total", &["reason=stop"]);
         ensure(ended == Some(4.0), || format!("{ended:?} requests"))
@@ -53,8 +61,68 @@ fn spans_are_requests(protocol: &str, compression: &str) {
     ] {
         assert!(near(shown(&page, family), expected), "{family}: {:?}, not {expected:?}", shown(&page, family));
     }
-    assert_eq!(page.get("nv_trt_llm_request_latency_info", &["from=perf_metrics"]), 1.0);
+    assert_eq!(page.get("nv_trt_llm_request_latency_info", &["from=otlp"]), 1.0);
     assert_eq!(page.count("nv_trt_llm_objective_requests_total", &["objective=ttft", "outcome=missed"]), 4);
+}
+
+/// The number of requests in the page of an engine that has records, 10 entries of 1 s if `has_entries`, and then spans.
+fn requests_of_a_server(has_entries: bool) -> (Page, Daemon) {
+    let (port, ended) = (free_port(), Arc::new(AtomicBool::new(false)));
+    let server_ended = Arc::clone(&ended);
+    let iter = AtomicU64::new(0);
+    let server = serve(move |request| match request.path() {
+        "/metrics" => {
+            let iter = iter.fetch_add(1, Relaxed) + 1;
+            Some((200, format!("[{{\"iter\":{iter},\"iterLatencyMS\":8.0,\"numActiveRequests\":1}}]").into_bytes()))
+        }
+        "/perf_metrics" if has_entries && server_ended.swap(false, Relaxed) => {
+            let timing = json!({"arrival_time": 10.0, "first_scheduled_time": 10.25, "first_token_time": 10.5,
+                "last_token_time": 11.0});
+            Some((
+                200,
+                json!(vec![json!({"request_id": 1, "perf_metrics": {"timing_metrics": timing}}); 10])
+                    .to_string()
+                    .into_bytes(),
+            ))
+        }
+        "/perf_metrics" if has_entries => Some((200, b"[]".to_vec())),
+        _ => Some((404, Vec::new())),
+    });
+    let source = format!("trtllm-serve:http://127.0.0.1:{server}?otlp=127.0.0.1:{port}");
+    let daemon = Daemon::start(&["--source", &source, "--model", "m", "--gpu", "off"]);
+    daemon.until(|page| ensure(page.find("nv_trt_llm_iterations_total", &[]) > Some(0.0), || "no record".to_owned()));
+    ended.store(true, Relaxed);
+    if has_entries {
+        daemon.until(|page| {
+            let times = page.find("nv_trt_llm_e2e_request_latency_seconds_count", &[]);
+            ensure(times == Some(10.0), || format!("{times:?} entries"))
+        });
+    }
+    send_spans(port, "grpc", "none");
+    let page = daemon.until(|page| {
+        // Each part of a request in disaggregated serving is a request of its engine.
+        let ended = page.find("nv_trt_llm_requests_finished_total", &["reason=stop"]);
+        ensure(ended == Some(4.0), || format!("{ended:?} requests"))
+    });
+    (page, daemon)
+}
+
+#[test]
+fn spans_of_a_server_are_the_request_times_of_its_engine() {
+    let (page, _daemon) = requests_of_a_server(false);
+    assert_eq!(page.get("nv_trt_llm_request_latency_info", &["from=otlp"]), 1.0);
+    assert_eq!(shown(&page, "nv_trt_llm_e2e_request_latency_seconds"), (7, 5.0 * 4.0 + 0.5 + 2.0));
+    assert_eq!(shown(&page, "nv_llm_output_token_len"), (7, 5.0 * 15.0 + 1.0 + 15.0));
+    assert_eq!(page.count("trtllm_exporter_source_up", &["source=trtllm-serve"]), 1);
+}
+
+#[test]
+fn a_request_with_an_entry_and_a_span_counts_once() {
+    let (page, _daemon) = requests_of_a_server(true);
+    assert_eq!(page.get("nv_trt_llm_request_latency_info", &["from=perf_metrics"]), 1.0);
+    assert_eq!(shown(&page, "nv_trt_llm_e2e_request_latency_seconds"), (10, 10.0));
+    // Entries have no lengths, so those of spans count.
+    assert_eq!(shown(&page, "nv_llm_output_token_len"), (7, 5.0 * 15.0 + 1.0 + 15.0));
 }
 
 #[test]

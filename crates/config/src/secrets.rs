@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use super::forms::has_path;
 
 /// The options whose values errors may show. The value of any other option may be a token: `?token=…`, `?api_key=…`.
-const SHOWN: [&str; 23] = [
+const SHOWN: [&str; 24] = [
     "bearer_token_file",
     "ca_file",
     "engine",
@@ -16,6 +16,7 @@ const SHOWN: [&str; 23] = [
     // The form of an option in a remedy.
     "key",
     "load",
+    "otlp",
     "output_tokens",
     "perf_metrics",
     "perf_metrics_dir",

@@ -102,6 +102,7 @@ impl FromStr for SourceSpec {
                     perf_metrics: options.boolean("perf_metrics")?.unwrap_or(true),
                     lines: lines(&mut options)?,
                     prometheus_metrics: options.boolean("prometheus_metrics")?.unwrap_or(true),
+                    otlp: options.take("otlp").map(|text| listen_address(&text, "otlp=")).transpose()?,
                 },
             },
             "auto" if body.is_empty() => Self::Auto { ports: options.ports()?.unwrap_or_else(|| vec![USUAL_PORT]) },
@@ -115,9 +116,7 @@ impl FromStr for SourceSpec {
                 from_start: options.boolean("from_start")?.unwrap_or(false),
             }),
             "socket" => Self::Socket(PathBuf::from(body)),
-            "otlp" => Self::Otlp(body.replace("localhost:", "127.0.0.1:").parse().map_err(|_| {
-                format!("{body:?} is not an address to listen on; use otlp:HOST:PORT with an IP address, such as otlp:127.0.0.1:4317")
-            })?),
+            "otlp" => Self::Otlp(listen_address(body, "otlp:")?),
             "log" => {
                 Self::Log { path: PathBuf::from(body), from_start: options.boolean("from_start")?.unwrap_or(false) }
             }
@@ -144,6 +143,13 @@ impl FromStr for SourceSpec {
         options.finish()?;
         Ok(spec)
     }
+}
+
+/// The address after `prefix`, where spans are received.
+fn listen_address(text: &str, prefix: &str) -> Result<SocketAddr, String> {
+    text.replace("localhost:", "127.0.0.1:").parse().map_err(|_| {
+        format!("{text:?} is not an address to listen on; use {prefix}HOST:PORT with an IP address, such as {prefix}127.0.0.1:4317")
+    })
 }
 
 /// Reads the options `perf_metrics_dir` and `perf_metrics_from_start`.
@@ -239,7 +245,7 @@ mod tests {
         assert_eq!(read("sim:?rate=20"), SourceSpec::Simulated("sim:?rate=20".to_owned()));
         let serve = |target: &str, perf_metrics, prometheus_metrics| SourceSpec::TrtllmServe {
             access: Access { target: target.to_owned(), ca_file: None, bearer_token_file: None },
-            extras: Extras { perf_metrics, lines: None, prometheus_metrics },
+            extras: Extras { perf_metrics, lines: None, prometheus_metrics, otlp: None },
         };
         assert_eq!(read("trtllm-serve:http://[::1]:8000/"), serve("http://[::1]:8000", true, true));
         assert_eq!(
@@ -294,6 +300,12 @@ mod tests {
         assert_eq!(read("socket:/run/x.sock"), SourceSpec::Socket("/run/x.sock".into()));
         assert_eq!(read("otlp:localhost:4317"), SourceSpec::Otlp(([127, 0, 0, 1], 4317).into()));
         assert_eq!(read("otlp:[::]:4318"), SourceSpec::Otlp("[::]:4318".parse().unwrap()));
+        let SourceSpec::TrtllmServe { extras, .. } = read("trtllm-serve:http://h?otlp=localhost:4317") else {
+            panic!("another kind");
+        };
+        assert_eq!(extras.otlp, Some(([127, 0, 0, 1], 4317).into()));
+        let error = "trtllm-serve:http://h?otlp=h".parse::<SourceSpec>().unwrap_err();
+        assert!(error.contains("otlp=127.0.0.1:4317"), "{error}");
         for address in ["", "4317", "gpu7:4317", "127.0.0.1"] {
             let error = format!("otlp:{address}").parse::<SourceSpec>().unwrap_err();
             assert!(error.contains("otlp:127.0.0.1:4317"), "{error}");

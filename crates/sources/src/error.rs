@@ -167,7 +167,7 @@ const fn status_remedy(status: u16) -> &'static str {
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     #[error(
-        "cannot listen on {address} for --source otlp: {cause}; choose another address with --source otlp:HOST:PORT"
+        "cannot listen on {address} for OTLP: {cause}; choose another address in --source otlp:HOST:PORT or in the option otlp"
     )]
     Otlp { address: std::net::SocketAddr, cause: std::io::Error },
     #[error("cannot listen on the ingest socket {path}: {cause}; choose another path with --source socket:PATH")]

@@ -71,7 +71,7 @@ impl Source {
             Self::Orchestrator(source) => source.poll(batch).await,
             Self::Socket(source) => Ok(source.poll(batch)),
             Self::PerfMetrics(source) => source.poll_alone(batch),
-            Self::Otlp(source) => Ok(source.poll(batch)),
+            Self::Otlp(source) => Ok(source.poll_alone(batch)),
             Self::Simulated(source) => source.poll(batch),
             // A read from a pipe or a network file system may hang. Other tasks then move to another thread.
             Self::Replay(source) => tokio::task::block_in_place(|| source.poll(batch)),

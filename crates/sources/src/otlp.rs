@@ -68,13 +68,20 @@ pub struct Otlp {
     parts: HashMap<Caller, (Instant, Side, PerfMetricsEntry)>,
     /// Generation servers send spans here, so those of context servers wait for theirs.
     has_generation: bool,
+    /// The spans of several engines come, so the parts of a request are joined.
+    joins: bool,
     /// The task that accepts connections. Dropping it closes the port and all connections.
     _server: JoinSet<()>,
 }
 
 impl Otlp {
-    /// Fails if the address cannot be bound.
-    pub async fn bind(address: SocketAddr) -> Result<Self, OpenError> {
+    /// Opens the receiver as a source of its own. Fails if the address cannot be bound.
+    pub async fn open(address: SocketAddr) -> Result<Self, OpenError> {
+        Ok(Self { joins: true, ..Self::bind(address).await? })
+    }
+
+    /// Receives the spans of one engine. Fails as [`Self::open`].
+    pub(super) async fn bind(address: SocketAddr) -> Result<Self, OpenError> {
         let fail = |cause| OpenError::Otlp { address, cause };
         let listener = TcpListener::bind(address).await.map_err(fail)?;
         let (sender, received) = mpsc::channel(MAX_RECEIVED);
@@ -88,39 +95,45 @@ impl Otlp {
             rejected,
             parts: HashMap::new(),
             has_generation: false,
+            joins: false,
             _server: server,
         })
     }
 
-    /// Takes what was received. Does not wait.
-    pub(super) fn poll(&mut self, batch: &mut Batch) -> Presence {
+    /// Polls the receiver as a source of its own.
+    pub(super) fn poll_alone(&mut self, batch: &mut Batch) -> Presence {
         batch.only_requests = true;
+        self.poll(batch);
+        batch.more = !self.received.is_empty();
+        Presence::Present
+    }
+
+    /// Takes what was received. Does not wait.
+    pub(super) fn poll(&mut self, batch: &mut Batch) {
         let now = Instant::now();
         while batch.has_room()
             && let Ok(span) = self.received.try_recv()
         {
             if let Some(entry) = self.whole(span, now) {
-                batch.push(Message::FinishedRequest(Box::new(entry)));
+                batch.push(Message::Span(Box::new(entry)));
             }
         }
-        batch.more = !self.received.is_empty();
         let has_generation = self.has_generation;
         let alone = self.parts.extract_if(|_, (since, side, _)| {
             let waits = if *side == Side::Context && has_generation { LONGEST_ANSWER } else { LATE };
             now.saturating_duration_since(*since) >= waits
         });
-        alone.for_each(|(_, (_, _, entry))| batch.push(Message::FinishedRequest(Box::new(entry))));
+        alone.for_each(|(_, (_, _, entry))| batch.push(Message::Span(Box::new(entry))));
         for (reason, count) in REJECTED.into_iter().zip(&*self.rejected) {
             batch.rejected[reason as usize] += count.swap(0, Relaxed);
         }
-        Presence::Present
     }
 
     /// The entry of the request, once all its parts are known.
     fn whole(&mut self, span: SpanOfRequest, now: Instant) -> Option<PerfMetricsEntry> {
         let SpanOfRequest { caller, side, entry } = span;
         self.has_generation |= side == Side::Generation;
-        let Some(caller) = caller.filter(|_| side != Side::Whole) else { return Some(entry) };
+        let Some(caller) = caller.filter(|_| self.joins && side != Side::Whole) else { return Some(entry) };
         match self.parts.remove(&caller) {
             Some((_, Side::Context, context)) if side == Side::Generation => return Some(join(context, entry)),
             Some((_, Side::Generation, generation)) if side == Side::Context => return Some(join(entry, generation)),
@@ -353,7 +366,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_parts_of_a_request_become_one_in_either_order_and_a_lonely_part_is_not_lost() {
-        let mut otlp = Otlp::bind(([127, 0, 0, 1], 0).into()).await.unwrap();
+        let mut otlp = Otlp::open(([127, 0, 0, 1], 0).into()).await.unwrap();
         let now = Instant::now();
         let tokens = |entry: PerfMetricsEntry| {
             [entry.ctx_perf_metrics, entry.gen_perf_metrics].map(|part| part.and_then(|part| part.output_tokens))
@@ -374,7 +387,7 @@ mod tests {
             let mut batch = Batch::default();
             otlp.poll(&mut batch);
             let tokens = |message: &Message| match message {
-                Message::FinishedRequest(entry) => entry.output_tokens,
+                Message::Span(entry) => entry.output_tokens,
                 _ => None,
             };
             batch.messages.iter().map(tokens).collect::<Vec<_>>()
@@ -384,7 +397,7 @@ mod tests {
 
     #[tokio::test]
     async fn parts_beyond_the_limit_push_the_oldest_out() {
-        let mut otlp = Otlp::bind(([127, 0, 0, 1], 0).into()).await.unwrap();
+        let mut otlp = Otlp::open(([127, 0, 0, 1], 0).into()).await.unwrap();
         let start = Instant::now();
         let of = |number: usize, side| {
             let mut caller = [0; 16];

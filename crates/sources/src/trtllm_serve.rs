@@ -2,11 +2,13 @@
 //! exporter must be the only reader: two readers would get half of them each. A read of `/version`, `/server_info` or
 //! `/prometheus/metrics` drains nothing.
 
+use std::net::SocketAddr;
 use std::pin::pin;
 use std::time::{Duration, Instant};
 
 use super::http_client::HttpClient;
 use super::keys::KeyWatch;
+use super::otlp::Otlp;
 use super::perf_metrics_dir::{LineOwner, LinesDir, NO_LINES, PerfMetricsDir};
 use super::server::{Access, TargetServer};
 use super::server_facts::{FactReader, RETRY, VERSION_PATH};
@@ -39,11 +41,13 @@ pub struct Extras {
     pub lines: Option<LinesDir>,
     /// `/prometheus/metrics`, which drains nothing.
     pub prometheus_metrics: bool,
+    /// Where the server sends its OTLP traces.
+    pub otlp: Option<SocketAddr>,
 }
 
 impl Default for Extras {
     fn default() -> Self {
-        Self { perf_metrics: true, lines: None, prometheus_metrics: true }
+        Self { perf_metrics: true, lines: None, prometheus_metrics: true, otlp: None }
     }
 }
 
@@ -60,6 +64,7 @@ pub struct TrtllmServe {
     /// The server answers, and has no `/metrics`.
     no_statistics: bool,
     lines: Option<PerfMetricsDir>,
+    spans: Option<Otlp>,
     /// Requests on the first page of the server, and on the last one.
     finished: Option<(u64, u64)>,
     /// Requests had ended before the last page, so their lines are written.
@@ -94,7 +99,7 @@ impl EntriesEndpoint {
 }
 
 impl TrtllmServe {
-    /// Fails if the certificates for https cannot be read.
+    /// Fails if the certificates for https cannot be read, or the address for spans cannot be bound.
     pub async fn open(access: Access, enabled: Extras) -> Result<Self, OpenError> {
         if let Some(lines) = &enabled.lines {
             lines.check_beside().await?;
@@ -103,6 +108,10 @@ impl TrtllmServe {
         let has_endpoint = enabled.perf_metrics && enabled.lines.is_none();
         let page = enabled.prometheus_metrics.then(|| ServerPageReader::new(server.clone()));
         let lines = enabled.lines.map(|dir| PerfMetricsDir::new(dir, LineOwner::Server));
+        let spans = match enabled.otlp {
+            Some(address) => Some(Otlp::bind(address).await?),
+            None => None,
+        };
         let health = HealthCheck::new(server.clone());
         let client = HttpClient::new(server);
         let about = EngineAbout::default();
@@ -114,6 +123,7 @@ impl TrtllmServe {
             health,
             no_statistics: false,
             lines,
+            spans,
             finished: None,
             any_ended: false,
             about,
@@ -132,6 +142,10 @@ impl TrtllmServe {
     /// Reads one endpoint per call, or the next part of its answer. The items of a part are folded before the next part is parsed,
     /// so they take memory only for a moment.
     pub(super) async fn poll(&mut self, batch: &mut Batch) -> Result<Presence, SourceError> {
+        // Before the requests, because a server that does not answer them may still send spans.
+        if let Some(spans) = &mut self.spans {
+            spans.poll(batch);
+        }
         let (done, is_last) = match self.reads_entries {
             true => (self.poll_entries(batch).await, true),
             false => (self.poll_records(batch).await?, self.entries_endpoint.is_none()),
