@@ -32,7 +32,7 @@ fn send_spans(port: u16, protocol: &str, compression: &str) {
     let said = String::from_utf8_lossy(&sent.stderr).into_owned();
     assert!(sent.status.success(), "{said}");
     let sent: Value = serde_json::from_slice(&sent.stdout).unwrap();
-    assert_eq!((&sent["sent"], &sent["failed"]), (&8.into(), &0.into()), "{said}");
+    assert_eq!((&sent["sent"], &sent["failed"]), (&9.into(), &0.into()), "{said}");
 }
 
 fn spans_are_requests(protocol: &str, compression: &str) {
@@ -62,6 +62,12 @@ fn spans_are_requests(protocol: &str, compression: &str) {
         assert!(near(shown(&page, family), expected), "{family}: {:?}, not {expected:?}", shown(&page, family));
     }
     assert_eq!(page.get("nv_trt_llm_request_latency_info", &["from=otlp"]), 1.0);
+    // The spans of the HTTP server and of the program that called the engine.
+    let dropped = daemon.until(|page| {
+        let dropped = page.count("trtllm_exporter_spans_dropped_total", &["reason=not_a_request"]);
+        ensure(dropped == 2, || format!("{dropped} spans dropped"))
+    });
+    assert_eq!(dropped.count("trtllm_exporter_spans_dropped_total", &["reason=incomplete"]), 0);
     assert_eq!(page.count("nv_trt_llm_objective_requests_total", &["objective=ttft", "outcome=missed"]), 4);
 }
 
@@ -145,19 +151,53 @@ fn packed_spans_over_http_are_requests() {
     spans_are_requests("http/protobuf", "gzip");
 }
 
+/// The answer of the receiver to one request over HTTP.
+fn ask(port: u16, head: &str, body: &[u8]) -> String {
+    let mut stream = until(|| TcpStream::connect(("127.0.0.1", port)).map_err(|error| error.to_string()));
+    let length = body.len();
+    write!(stream, "{head} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {length}\r\n").unwrap();
+    _ = write!(stream, "content-type: application/x-protobuf\r\n\r\n").and_then(|()| stream.write_all(body));
+    let mut answer = Vec::new();
+    _ = stream.read_to_end(&mut answer);
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+/// A field of a message of protobuf whose value is shorter than 128 bytes.
+fn field(number: u8, value: &[u8]) -> Vec<u8> {
+    [&[number << 3 | 2, value.len() as u8], value].concat()
+}
+
+#[test]
+fn the_answer_says_which_spans_of_requests_were_refused() {
+    let port = free_port();
+    let daemon = Daemon::start(&["--source", &format!("otlp:127.0.0.1:{port}"), "--model", "m", "--gpu", "off"]);
+    // A value that is the number -1, as an engine writes a time that it does not know.
+    let unknown = field(2, &[[0x21].as_slice(), &(-1.0_f64).to_le_bytes()].concat());
+    let incomplete = field(9, &[field(1, b"gen_ai.latency.e2e"), unknown].concat());
+    let other = field(9, &field(1, b"http.route"));
+    let request = |spans: &[&[u8]]| {
+        let spans: Vec<u8> = spans.iter().flat_map(|span| field(2, span)).collect();
+        field(1, &field(2, &spans))
+    };
+    let answer = ask(port, "POST /v1/traces", &request(&[&incomplete, &other, b"\xff"]));
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    for words in ["1 spans cannot be decoded", "1 spans have no time and no length; set return_perf_metrics: true"] {
+        assert!(answer.contains(words), "{answer}");
+    }
+    assert!(ask(port, "POST /v1/traces", &request(&[&other])).ends_with("\r\n\r\n"), "nothing was refused");
+    daemon.until(|page| {
+        let counts =
+            [("spans_dropped", "incomplete"), ("spans_dropped", "not_a_request"), ("records_rejected", "not_a_record")]
+                .map(|(name, why)| page.count(&format!("trtllm_exporter_{name}_total"), &[&format!("reason={why}")]));
+        ensure(counts == [1, 2, 1], || format!("{counts:?}"))
+    });
+}
+
 #[test]
 fn what_is_not_otlp_is_refused_with_a_remedy() {
     let port = free_port();
     let daemon = Daemon::start(&["--source", &format!("otlp:127.0.0.1:{port}"), "--model", "m", "--gpu", "off"]);
-    let ask = |head: &str, body: &[u8]| {
-        let mut stream = until(|| TcpStream::connect(("127.0.0.1", port)).map_err(|error| error.to_string()));
-        let length = body.len();
-        write!(stream, "{head} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {length}\r\n").unwrap();
-        _ = write!(stream, "content-type: application/x-protobuf\r\n\r\n").and_then(|()| stream.write_all(body));
-        let mut answer = Vec::new();
-        _ = stream.read_to_end(&mut answer);
-        String::from_utf8_lossy(&answer).into_owned()
-    };
+    let ask = |head: &str, body: &[u8]| ask(port, head, body);
     let long = vec![0; (1 << 20) + 1];
     for (head, body, status, remedy) in [
         ("GET /v1/traces", &b""[..], "404", "by POST"),

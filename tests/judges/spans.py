@@ -78,8 +78,12 @@ def main():
         request(tracer, 5, parent, "not_finished", **{"gen_ai.usage.completion_tokens": 1, "gen_ai.latency.e2e": 0.5})
         generation = {"gen_ai.latency.time_in_queue": 0.125, "gen_ai.latency.time_to_first_token": 0.25, "gen_ai.latency.e2e": 2.0}
         request(tracer, 5.5, parent, "stop", (0.03125, 0.09375), **{**generation, "gen_ai.request.id": 5})
+    # A program that calls the engine writes a span with the same lengths, and no times of the engine.
+    with tracer.start_as_current_span("chat llama", kind=trace.SpanKind.CLIENT) as span:
+        for name, value in {"gen_ai.usage.completion_tokens": 15, "gen_ai.response.finish_reasons": ("stop",)}.items():
+            span.set_attribute(name, value)
     provider.shutdown()
-    print(json.dumps({"sent": 8, "failed": processor.failed}))
+    print(json.dumps({"sent": 9, "failed": processor.failed}))
     sys.exit(processor.failed > 0)
 
 

@@ -56,6 +56,19 @@ named_variants! {
     }
 }
 
+named_variants! {
+    /// Why an OTLP span is no finished request.
+    pub enum SpanDrop {
+        /// It lacks the times of an engine (`gen_ai.latency.*`): the span of an HTTP server, or of another program.
+        NotARequest = "not_a_request",
+        /// It has neither a time nor a length that the engine knows.
+        Incomplete = "incomplete",
+    }
+}
+
+/// Spans that were dropped since the source was opened, in the order of [`SpanDrop::ALL`].
+pub type SpanDropCounts = [u64; SpanDrop::ALL.len()];
+
 /// A poll that failed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PollFailure {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use trtllm_records::{EngineAbout, EngineSettings, Message, RejectCounts, RejectReason};
+use trtllm_records::{EngineAbout, EngineSettings, Message, RejectCounts, RejectReason, SpanDropCounts};
 
 /// The messages of one poll, in the order in which the engine sent them, and what else the poll found.
 #[derive(Debug, Default)]
@@ -11,6 +11,8 @@ pub struct Batch {
     /// Approximate memory of the messages that were pushed.
     weight: usize,
     pub rejected: RejectCounts,
+    /// Totals since the source was opened, for a source that receives spans.
+    pub spans_dropped: Option<SpanDropCounts>,
     /// Facts about the engine, if any is new.
     pub about: Option<EngineAbout>,
     /// Connected publishers, for sources that listen.

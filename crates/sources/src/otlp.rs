@@ -1,5 +1,5 @@
 //! Receives OTLP traces of TensorRT-LLM (`otlp_traces_endpoint`) over gRPC and over HTTP with protobuf, on one port. Each span of a
-//! finished request becomes an entry like one of `/perf_metrics`. Other spans are dropped. Nothing drains: an engine pushes its spans.
+//! finished request becomes an entry like one of `/perf_metrics`. Other spans are dropped and counted. Nothing drains: an engine pushes its spans.
 
 mod span;
 
@@ -26,7 +26,7 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 
 use trtllm_records::perf_metrics::PerfMetricsEntry;
-use trtllm_records::{Message, RejectReason};
+use trtllm_records::{Message, RejectReason, SpanDrop};
 use trtllm_service::permits::{Permit, Permits};
 
 use self::span::{Caller, ExportRequest, ExportResponse, PartialSuccess, Side, SpanOfRequest, join};
@@ -63,7 +63,7 @@ const LONGEST_ANSWER: Duration = Duration::from_secs(600);
 pub struct Otlp {
     pub(super) target: String,
     received: mpsc::Receiver<SpanOfRequest>,
-    rejected: Arc<[AtomicU64; 2]>,
+    counts: Arc<Counts>,
     /// Parts of requests in disaggregated serving, until the other part comes.
     parts: HashMap<Caller, (Instant, Side, PerfMetricsEntry)>,
     /// Generation servers send spans here, so those of context servers wait for theirs.
@@ -85,14 +85,14 @@ impl Otlp {
         let fail = |cause| OpenError::Otlp { address, cause };
         let listener = TcpListener::bind(address).await.map_err(fail)?;
         let (sender, received) = mpsc::channel(MAX_RECEIVED);
-        let rejected = Arc::default();
-        let receiver = Receiver { spans: sender, rejected: Arc::clone(&rejected) };
+        let counts = Arc::default();
+        let receiver = Receiver { spans: sender, counts: Arc::clone(&counts) };
         let mut server = JoinSet::new();
         server.spawn(serve(listener, receiver));
         Ok(Self {
             target: format!("otlp:{address}"),
             received,
-            rejected,
+            counts,
             parts: HashMap::new(),
             has_generation: false,
             joins: false,
@@ -124,9 +124,10 @@ impl Otlp {
             now.saturating_duration_since(*since) >= waits
         });
         alone.for_each(|(_, (_, _, entry))| batch.push(Message::Span(Box::new(entry))));
-        for (reason, count) in REJECTED.into_iter().zip(&*self.rejected) {
+        for (reason, count) in REJECTED.into_iter().zip(&self.counts.rejected) {
             batch.rejected[reason as usize] += count.swap(0, Relaxed);
         }
+        batch.spans_dropped = Some(self.counts.dropped.each_ref().map(|count| count.load(Relaxed)));
     }
 
     /// The entry of the request, once all its parts are known.
@@ -155,11 +156,18 @@ impl Otlp {
 /// Why spans are left out: they cannot be decoded, or came faster than they are folded.
 const REJECTED: [RejectReason; 2] = [RejectReason::NotARecord, RejectReason::TooMany];
 
+#[derive(Debug, Default)]
+struct Counts {
+    /// Since the last poll, in the order of [`REJECTED`].
+    rejected: [AtomicU64; REJECTED.len()],
+    /// In the order of [`SpanDrop::ALL`].
+    dropped: [AtomicU64; SpanDrop::ALL.len()],
+}
+
 #[derive(Debug, Clone)]
 struct Receiver {
     spans: mpsc::Sender<SpanOfRequest>,
-    /// In the order of [`REJECTED`].
-    rejected: Arc<[AtomicU64; 2]>,
+    counts: Arc<Counts>,
 }
 
 async fn serve(listener: TcpListener, receiver: Receiver) {
@@ -232,7 +240,7 @@ impl Receiver {
         let is_grpc = request.uri().path() == GRPC_PATH;
         let result = self.receive(request, is_grpc).await;
         if result.as_ref().is_err_and(|refusal| *refusal != NOT_FOUND) {
-            self.rejected[0].fetch_add(1, Relaxed);
+            self.counts.rejected[0].fetch_add(1, Relaxed);
         }
         Ok(if is_grpc { grpc_answer(result) } else { http_answer(result) })
     }
@@ -271,28 +279,37 @@ impl Receiver {
         Ok(self.take(&request).await)
     }
 
-    /// Passes the spans of requests on. The answer tells how many were left out, so that nobody sends the others again.
+    /// Passes the spans of requests on. The answer tells how many of them were left out, so that nobody sends the others again. Spans that
+    /// are not of requests are none of those: they are sent rightly, and have no use here.
     async fn take(&self, request: &ExportRequest) -> ExportResponse {
-        let (deadline, mut rejected) = (tokio::time::Instant::now() + WAITS, [0_u64; 2]);
+        let deadline = tokio::time::Instant::now() + WAITS;
+        let (mut rejected, mut dropped) = ([0_u64; REJECTED.len()], [0_u64; SpanDrop::ALL.len()]);
         for span in request.spans() {
             match SpanOfRequest::of(span) {
-                Ok(Some(span)) => {
+                Ok(Ok(span)) => {
                     let sent = tokio::time::timeout_at(deadline, self.spans.send(span)).await;
                     rejected[1] += u64::from(!matches!(sent, Ok(Ok(()))));
                 }
-                Ok(None) => {}
+                Ok(Err(why)) => dropped[why as usize] += 1,
                 Err(_) => rejected[0] += 1,
             }
         }
-        for (total, more) in self.rejected.iter().zip(rejected) {
+        let totals = self.counts.rejected.iter().chain(&self.counts.dropped);
+        for (total, more) in totals.zip(rejected.into_iter().chain(dropped)) {
             total.fetch_add(more, Relaxed);
         }
-        let [invalid, late] = rejected;
-        let error_message = match late {
-            0 => format!("{invalid} spans cannot be decoded; send OTLP traces as protobuf"),
-            _ => format!("{late} spans came faster than they are counted; let fewer engines send to this address"),
-        };
-        let rejected_spans = i64::try_from(invalid + late).unwrap_or(i64::MAX);
+        let refused = [
+            (rejected[0], "cannot be decoded; send OTLP traces as protobuf"),
+            (rejected[1], "came faster than they are counted; let fewer engines send to this address"),
+            (
+                dropped[SpanDrop::Incomplete as usize],
+                "have no time and no length; set return_perf_metrics: true of the engine",
+            ),
+        ];
+        let refused = refused.into_iter().filter(|(spans, _)| *spans > 0);
+        let reasons: Vec<_> = refused.clone().map(|(spans, why)| format!("{spans} spans {why}")).collect();
+        let rejected_spans = i64::try_from(refused.map(|(spans, _)| spans).sum::<u64>()).unwrap_or(i64::MAX);
+        let error_message = reasons.join(". ");
         let partial_success = (rejected_spans > 0).then_some(PartialSuccess { rejected_spans, error_message });
         ExportResponse { partial_success }
     }

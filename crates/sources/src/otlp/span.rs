@@ -4,6 +4,7 @@
 use bytes::Bytes;
 use prost::{DecodeError, Message, Oneof};
 
+use trtllm_records::SpanDrop;
 use trtllm_records::perf_metrics::{FinishReason, PerfMetricsEntry, RequestPerfMetrics, TimingMetrics};
 
 #[derive(Clone, PartialEq, Message)]
@@ -123,13 +124,20 @@ pub(super) enum Side {
     Generation,
 }
 
+/// The attributes with the times of a request begin with this. Programs that call an engine write lengths and finish reasons, too, but no
+/// such times.
+const TIMES: &str = "gen_ai.latency.";
+
 /// Times before this are not those of a clock that a request can have.
 const YEAR_2001: f64 = 1e9;
 
 impl SpanOfRequest {
-    /// `None` for a span that is not of a finished request, as those of the HTTP server. Fails if it cannot be decoded.
-    pub(super) fn of(span: &Bytes) -> Result<Option<Self>, DecodeError> {
+    /// The request, or why the span is none. Fails if the span cannot be decoded.
+    pub(super) fn of(span: &Bytes) -> Result<Result<Self, SpanDrop>, DecodeError> {
         let span = Span::decode(&**span)?;
+        if !span.attributes.iter().any(|attribute| attribute.key.starts_with(TIMES)) {
+            return Ok(Err(SpanDrop::NotARequest));
+        }
         let value = |key: &str| span.attributes.iter().find(|of| of.key == key)?.value.as_ref()?.value.as_ref();
         // A time that the engine does not know is −1, and a transfer that never happened took 0 s.
         let seconds = |key: &str| match value(key)? {
@@ -147,7 +155,7 @@ impl SpanOfRequest {
         let (prompt_tokens, output_tokens) =
             (count("gen_ai.usage.prompt_tokens"), count("gen_ai.usage.completion_tokens"));
         if whole.is_none() && first.is_none() && output_tokens.is_none() {
-            return Ok(None);
+            return Ok(Err(SpanDrop::Incomplete));
         }
         let event = |name: &str| {
             let time = span.events.iter().find(|event| event.name == name)?.time_ns as f64 / 1e9;
@@ -176,7 +184,7 @@ impl SpanOfRequest {
             ..TimingMetrics::default()
         };
         let perf_metrics = RequestPerfMetrics { timing_metrics: Some(timing), ..RequestPerfMetrics::default() };
-        Ok(Some(Self {
+        Ok(Ok(Self {
             side,
             entry: PerfMetricsEntry {
                 request_id: count("gen_ai.request.id"),

@@ -2,7 +2,7 @@
 
 use prometheus_client::metrics::counter::Counter;
 use trtllm_records::gpu::{GpuState, NvmlState};
-use trtllm_records::{ErrorKind, PublisherRefusal, RejectReason};
+use trtllm_records::{ErrorKind, PublisherRefusal, RejectReason, SpanDrop};
 use trtllm_service::log;
 use trtllm_service::supervise::{self, Task};
 
@@ -68,6 +68,10 @@ families! {
         .experimental()
         .help("Impossible values of the engine's source that were left out while the rest of their records counts, by \
             field; fields without such values have no series.");
+    SpansDropped(
+        |own, series| series.by_source_and_variant(own, |source| source.spans_dropped.into_iter().flatten())
+    ) = SOURCE.counter("trtllm_exporter_spans_dropped_total").experimental().by("reason", &SpanDrop::NAMES)
+        .help("OTLP spans that are not of finished requests, by reason.");
     IngestConnections(|own, series| series.all(own.by_source(|source| source.connections))) =
         SOURCE.gauge("trtllm_exporter_ingest_connections")
         .help("Publishers of the engine that are connected to an ingest socket.");
