@@ -70,8 +70,13 @@ pub struct Cli {
     #[arg(long = "cost.gpu-hour", value_name = "X", allow_negative_numbers = true, value_parser = config::gpu_hour_cost)]
     pub gpu_hour_cost: Option<f64>,
 
-    /// YAML file that lists engines with source, model, version, labels, objectives, gpus, bench_report and gpu_hour_cost. SIGHUP
-    /// reads it again
+    /// URL of the next receiver of OTLP traces, such as a Collector: all spans that the --source flags receive are sent on to it, over
+    /// HTTP with protobuf. What it does not take is dropped and counted
+    #[arg(long = "otlp.endpoint", value_name = "URL")]
+    pub otlp_endpoint: Option<String>,
+
+    /// YAML file that lists engines with source, model, version, labels, objectives, gpus, bench_report, gpu_hour_cost and
+    /// otlp_endpoint. SIGHUP reads it again
     #[arg(long = "config.file", value_name = "PATH", conflicts_with = "source")]
     pub config_file: Option<PathBuf>,
 

@@ -42,6 +42,7 @@ impl Cli {
         let for_source = [
             ("--objectives", self.objectives.any().then(|| self.objectives.to_string()), "objectives"),
             ("--cost.gpu-hour", self.gpu_hour_cost.map(|cost| cost.to_string()), "gpu_hour_cost"),
+            ("--otlp.endpoint", self.otlp_endpoint.clone().filter(|url| !url.is_empty()), "otlp_endpoint"),
             ("--bench-report", self.bench_report.as_ref().map(|file| file.display().to_string()), "bench_report"),
         ];
         for (flag, value, key) in for_source {

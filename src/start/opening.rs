@@ -73,7 +73,7 @@ pub(super) fn open(source: SourceSpec, sockets: IngestSockets, leaving: Leaving)
                 Source::TrtllmServe(Box::new(TrtllmServe::open(access, extras).await?))
             }
             SourceSpec::Orchestrator(access) => Source::Orchestrator(Box::new(Orchestrator::open(access).await?)),
-            SourceSpec::Otlp(address) => Source::Otlp(Box::new(Otlp::open(address).await?)),
+            SourceSpec::Otlp(receiver) => Source::Otlp(Box::new(Otlp::open(receiver).await?)),
             SourceSpec::PerfMetrics(dir) => Source::PerfMetrics(PerfMetricsDir::open(dir).await?),
             SourceSpec::Replay { path, engine, pace } if path.is_dir() => {
                 return Ok(Feed::Recording(Playback::open(path, engine, pace).await?));

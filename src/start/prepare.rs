@@ -64,6 +64,14 @@ pub fn prepare(cli: &Cli) -> Result<Prepared, ConfigError> {
     if cli.gpu_hour_cost.is_some() {
         engines.iter_mut().for_each(|engine| engine.gpu_hour_cost = cli.gpu_hour_cost);
     }
+    // Helm charts pass an empty value for a flag that is not set.
+    if let Some(url) = cli.otlp_endpoint.as_deref().filter(|url| !url.is_empty()) {
+        let receives = engines.iter().any(|engine| engine.source.receives_spans());
+        for engine in engines.iter_mut().filter(|engine| !receives || engine.source.receives_spans()) {
+            let wrong = |why| ConfigError::flag("--otlp.endpoint", url, why);
+            engine.source.forward_spans(url).map_err(wrong)?;
+        }
+    }
     let web = cli.web_config_file.as_deref().map(WebConfig::load).transpose();
     let web = web.map_err(|error| ConfigError::Other(format!("--web.config.file {error}")))?;
     if let Some(recorder) = cli.recorder() {

@@ -9,6 +9,7 @@ use trtllm_config::{EngineConfig, SourceSpec};
 use trtllm_gpu::GpuMode;
 #[cfg(feature = "executor")]
 use trtllm_sources::executor;
+use trtllm_sources::otlp::SpanReceiver;
 use trtllm_sources::server::Access;
 use trtllm_sources::trtllm_serve::Extras;
 
@@ -97,7 +98,7 @@ fn address(source: &SourceSpec) -> String {
         SourceSpec::Simulated(engine) => engine.clone(),
         SourceSpec::Executor(hosting) => format!("executor:{}", hosting.engine),
         SourceSpec::TrtllmServe { access, extras: Extras { otlp: Some(spans), .. } } => {
-            format!("{}:{}, its spans at {spans}", source.kind(), access.target)
+            format!("{}:{}, its spans at {}", source.kind(), access.target, receiving(spans))
         }
         SourceSpec::TrtllmServe { access, .. } | SourceSpec::Orchestrator(access) => {
             format!("{}:{}", source.kind(), access.target)
@@ -105,7 +106,7 @@ fn address(source: &SourceSpec) -> String {
         SourceSpec::Socket(path) | SourceSpec::Replay { path, .. } | SourceSpec::Log { path, .. } => {
             format!("{}:{}", source.kind(), path.display())
         }
-        SourceSpec::Otlp(address) => format!("otlp:{address}"),
+        SourceSpec::Otlp(receiver) => format!("otlp:{}", receiving(receiver)),
         SourceSpec::PerfMetrics(dir) => format!("{}:{}", source.kind(), dir.path.display()),
         SourceSpec::Auto { ports } => {
             let ports: Vec<String> = ports.iter().map(u16::to_string).collect();
@@ -118,6 +119,10 @@ fn address(source: &SourceSpec) -> String {
             format!("kubernetes: the pods in {namespace} on {nodes}")
         }
     }
+}
+
+fn receiving(SpanReceiver { address, forward_to }: &SpanReceiver) -> String {
+    forward_to.as_ref().map_or(address.to_string(), |endpoint| format!("{address}, forwarded to {endpoint}"))
 }
 
 fn files_of(source: &SourceSpec, file: &mut impl FnMut(&str, &Path, &str)) {

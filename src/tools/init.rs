@@ -25,6 +25,7 @@ const OPTIONAL: &str = "
     # gpus: [GPU-...]                               # UUIDs of its GPUs (nvidia-smi -L), for its energy
     # bench_report: report.json                     # a report of trtllm-bench to compare it with
     # gpu_hour_cost: 2.5                            # the price of a GPU for an hour
+    # otlp_endpoint: http://otel-collector:4318     # send the spans that the source receives on
 ";
 
 const NOTHING_FOUND: &str = "

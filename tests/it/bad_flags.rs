@@ -86,6 +86,8 @@ flags! {
     a_price_that_is_no_number_above_0_is_named: 2 ["--source", "auto", "--cost.gpu-hour", "0"] => ["--cost.gpu-hour", "a number above 0"];
     a_negative_price_is_named: 2 ["--source", "auto", "--cost.gpu-hour", "-3"] => ["--cost.gpu-hour", "a number above 0"];
     a_price_beside_a_config_file_is_refused: 2 ["--config.file", "/x.yaml", "--cost.gpu-hour", "2.5"] => ["--cost.gpu-hour", "key gpu_hour_cost"];
+    an_endpoint_of_spans_beside_a_config_file_is_refused: 2 ["--config.file", "/x.yaml", "--otlp.endpoint", "http://otel:4318"] => ["--otlp.endpoint", "key otlp_endpoint"];
+    an_endpoint_without_a_receiver_of_spans_is_refused: 2 ["--source", "auto", "--otlp.endpoint", "http://otel:4318"] => ["--otlp.endpoint", "receives no spans", "otlp:HOST:PORT"];
     a_bench_report_beside_a_config_file_is_refused: 2 ["--config.file", "/x.yaml", "--bench-report", "/r.json"] => ["--bench-report", "/r.json", "key bench_report"];
     a_bad_stale_after_is_named: 2 ["--stale-after", "15 parsecs"] => ["--stale-after", "15 parsecs"];
     a_stale_after_below_the_poll_interval_is_named: 2 ["--stale-after", "1s", "--poll.interval", "2s"] => ["--stale-after", "--poll.interval"];

@@ -5,6 +5,7 @@ use std::net::{TcpListener, TcpStream};
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
@@ -131,6 +132,90 @@ fn a_request_with_an_entry_and_a_span_counts_once() {
     assert_eq!(shown(&page, "nv_llm_output_token_len"), (7, 5.0 * 15.0 + 1.0 + 15.0));
 }
 
+/// An exporter that receives spans at the first port, and forwards them to the second one.
+fn forwarding(port: u16, next: u16) -> Daemon {
+    let (source, endpoint) = (format!("otlp:127.0.0.1:{port}"), format!("http://127.0.0.1:{next}"));
+    Daemon::start(&["--source", &source, "--otlp.endpoint", &endpoint, "--model", "m", "--gpu", "off"])
+}
+
+fn forwarded_spans_are_the_same_requests(protocol: &str, compression: &str) {
+    let (port, next) = (free_port(), free_port());
+    let last = Daemon::start(&["--source", &format!("otlp:127.0.0.1:{next}"), "--model", "m", "--gpu", "off"]);
+    let first = forwarding(port, next);
+    send_spans(port, protocol, compression);
+    for daemon in [&last, &first] {
+        let page = daemon.until(|page| {
+            let ended = page.find("nv_trt_llm_requests_finished_total", &["reason=stop"]);
+            ensure(ended == Some(4.0), || format!("{ended:?} requests"))
+        });
+        assert_eq!(shown(&page, "nv_trt_llm_e2e_request_latency_seconds"), (6, 5.0 * 4.0 + 2.5));
+        assert_eq!(shown(&page, "nv_llm_output_token_len"), (6, 90.0));
+    }
+    let page = first.until(|page| {
+        let sent = page.count("trtllm_exporter_spans_forwarded_total", &[]);
+        ensure(sent == 9, || format!("{sent} spans forwarded"))
+    });
+    for why in ["queue_full", "failed"] {
+        assert_eq!(page.count("trtllm_exporter_spans_forward_dropped_total", &[&format!("reason={why}")]), 0);
+    }
+    assert_eq!(last.page().find("trtllm_exporter_spans_forwarded_total", &[]), None);
+}
+
+#[test]
+fn spans_that_came_over_grpc_are_forwarded() {
+    forwarded_spans_are_the_same_requests("grpc", "gzip");
+}
+
+#[test]
+fn spans_that_came_over_http_are_forwarded() {
+    forwarded_spans_are_the_same_requests("http/protobuf", "none");
+}
+
+#[test]
+fn forwarded_bytes_are_those_that_came() {
+    let (next, port) = (TcpListener::bind("127.0.0.1:0").unwrap(), free_port());
+    let daemon = forwarding(port, next.local_addr().unwrap().port());
+    // A member that is not known, too.
+    let body = [field(1, &field(2, &field(2, &field(5, b"GET /health")))), field(15, b"later")].concat();
+    assert!(ask(port, "POST /v1/traces", &body).starts_with("HTTP/1.1 200"));
+    let (mut stream, _) = next.accept().unwrap();
+    let (mut received, mut part) = (Vec::new(), [0; 4096]);
+    while !received.ends_with(&body) {
+        let bytes = stream.read(&mut part).unwrap();
+        assert!(bytes > 0, "{}", String::from_utf8_lossy(&received));
+        received.extend_from_slice(&part[..bytes]);
+    }
+    let head = String::from_utf8_lossy(&received).to_lowercase();
+    assert!(
+        head.starts_with("post /v1/traces http/1.1") && head.contains("content-type: application/x-protobuf"),
+        "{head}"
+    );
+    // A redirect or an error is no success.
+    stream.write_all(b"HTTP/1.1 503 x\r\ncontent-length: 0\r\n\r\n").unwrap();
+    daemon.until(|page| {
+        let lost = page.count("trtllm_exporter_spans_forward_dropped_total", &["reason=failed"]);
+        ensure(lost == 1, || format!("{lost} spans lost"))
+    });
+    daemon.until_logged(&["spans cannot be forwarded", "kind=http_status", "check --otlp.endpoint"]);
+}
+
+#[test]
+fn a_next_receiver_that_hangs_delays_nothing() {
+    let (next, port) = (TcpListener::bind("127.0.0.1:0").unwrap(), free_port());
+    let daemon = forwarding(port, next.local_addr().unwrap().port());
+    // Two of these do not fit into the queue.
+    let body = field(1, &field(2, &field(2, &field(5, &vec![b'x'; 600 << 10]))));
+    for _ in 0..3 {
+        let begun = Instant::now();
+        assert!(ask(port, "POST /v1/traces", &body).starts_with("HTTP/1.1 200"));
+        assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+    }
+    daemon.until(|page| {
+        let lost = page.count("trtllm_exporter_spans_forward_dropped_total", &["reason=queue_full"]);
+        ensure(lost == 2, || format!("{lost} spans lost"))
+    });
+}
+
 #[test]
 fn spans_over_grpc_are_requests() {
     spans_are_requests("grpc", "none");
@@ -162,9 +247,15 @@ fn ask(port: u16, head: &str, body: &[u8]) -> String {
     String::from_utf8_lossy(&answer).into_owned()
 }
 
-/// A field of a message of protobuf whose value is shorter than 128 bytes.
+/// A field of a message of protobuf.
 fn field(number: u8, value: &[u8]) -> Vec<u8> {
-    [&[number << 3 | 2, value.len() as u8], value].concat()
+    let mut field = vec![number << 3 | 2];
+    let mut length = value.len();
+    while length > 0x7f {
+        field.push(length as u8 | 0x80);
+        length >>= 7;
+    }
+    [field, vec![length as u8], value.to_vec()].concat()
 }
 
 #[test]

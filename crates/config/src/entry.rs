@@ -63,11 +63,21 @@ pub(super) struct Entry {
     gpus: Option<Spanned<Vec<Given>>>,
     bench_report: Option<Given>,
     gpu_hour_cost: Option<Given>,
+    otlp_endpoint: Option<Given>,
 }
 
 impl Entry {
-    pub(super) const KEYS: [&str; 8] =
-        ["source", "model", "version", "labels", "objectives", "gpus", "bench_report", "gpu_hour_cost"];
+    pub(super) const KEYS: [&str; 9] = [
+        "source",
+        "model",
+        "version",
+        "labels",
+        "objectives",
+        "gpus",
+        "bench_report",
+        "gpu_hour_cost",
+        "otlp_endpoint",
+    ];
 
     /// The entry of a --source with its --model and --model-version.
     pub(super) fn of_flags(source: String, model: Option<String>, version: Option<String>) -> Self {
@@ -81,12 +91,13 @@ impl Entry {
             gpus: None,
             bench_report: None,
             gpu_hour_cost: None,
+            otlp_endpoint: None,
         }
     }
 
     /// The engine, or the first mistake of the entry.
     pub(super) fn check(self, origin: &Origin) -> Result<EngineConfig, ConfigError> {
-        let source: SourceSpec =
+        let mut source: SourceSpec =
             origin.source.parse().map_err(|why: String| origin.wrong(self.source.referenced.line(), why))?;
         let named = self.model.as_ref().or(self.version.as_ref());
         let names_its_engines = match (&source, named) {
@@ -135,6 +146,10 @@ impl Entry {
             let wrong = |why| origin.wrong(cost.referenced.line(), format!("gpu_hour_cost {why}"));
             gpu_hour_cost(&cost.value).map_err(wrong)
         });
+        if let Some(url) = self.otlp_endpoint {
+            let wrong = |why| origin.wrong(url.referenced.line(), format!("otlp_endpoint {:?}: {why}", url.value));
+            source.forward_spans(&url.value).map_err(wrong)?;
+        }
         Ok(EngineConfig {
             name: EngineName { model, version, labels, source: source.kind(), objectives },
             source,

@@ -1,9 +1,9 @@
 //! `--source`: the kind of source, its address and its options.
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use super::engines::server_key;
 use super::entry::unrendered;
 use super::forms::remedy;
 use super::options::SourceOptions;
@@ -11,6 +11,7 @@ use trtllm_records::orchestrator::SOURCE as ORCHESTRATOR;
 use trtllm_sources::discovery::USUAL_PORT;
 use trtllm_sources::hosting::Hosting;
 use trtllm_sources::kubernetes::PodSelection;
+use trtllm_sources::otlp::SpanReceiver;
 use trtllm_sources::perf_metrics_dir::LinesDir;
 use trtllm_sources::replay::Pace;
 use trtllm_sources::server::{Access, check_host, port_of};
@@ -31,7 +32,7 @@ pub enum SourceSpec {
     Orchestrator(Access),
     Socket(PathBuf),
     /// Receives OTLP traces at this address.
-    Otlp(SocketAddr),
+    Otlp(SpanReceiver),
     /// The JSON lines of finished requests, without a server.
     PerfMetrics(LinesDir),
     /// The iteration log of a server. `-` is the standard input.
@@ -71,6 +72,29 @@ impl SourceSpec {
             Self::Log { .. } => "log",
         }
     }
+
+    /// Whether the source receives OTLP traces.
+    #[must_use]
+    pub const fn receives_spans(&self) -> bool {
+        matches!(self, Self::Otlp(_) | Self::TrtllmServe { extras: Extras { otlp: Some(_), .. }, .. })
+    }
+
+    /// Forwards all spans that the source receives to the receiver at this URL. Fails if the URL is invalid, or that of the source itself.
+    pub fn forward_spans(&mut self, url: &str) -> Result<(), String> {
+        let (Self::Otlp(receiver) | Self::TrtllmServe { extras: Extras { otlp: Some(receiver), .. }, .. }) = self
+        else {
+            return Err(
+                "the source receives no spans; use otlp:HOST:PORT or the option otlp of trtllm-serve:".to_owned()
+            );
+        };
+        // Variables and other programs have the URL with the path.
+        let endpoint = http_target("", url.trim_end_matches('/').trim_end_matches("/v1/traces"))?;
+        if server_key(&endpoint) == server_key(&format!("http://{}", receiver.address)) {
+            return Err("these are the source's own spans; name the next receiver".to_owned());
+        }
+        receiver.forward_to = Some(endpoint);
+        Ok(())
+    }
 }
 
 impl FromStr for SourceSpec {
@@ -102,7 +126,7 @@ impl FromStr for SourceSpec {
                     perf_metrics: options.boolean("perf_metrics")?.unwrap_or(true),
                     lines: lines(&mut options)?,
                     prometheus_metrics: options.boolean("prometheus_metrics")?.unwrap_or(true),
-                    otlp: options.take("otlp").map(|text| listen_address(&text, "otlp=")).transpose()?,
+                    otlp: options.take("otlp").map(|text| receiver(&text, "otlp=")).transpose()?,
                 },
             },
             "auto" if body.is_empty() => Self::Auto { ports: options.ports()?.unwrap_or_else(|| vec![USUAL_PORT]) },
@@ -116,7 +140,7 @@ impl FromStr for SourceSpec {
                 from_start: options.boolean("from_start")?.unwrap_or(false),
             }),
             "socket" => Self::Socket(PathBuf::from(body)),
-            "otlp" => Self::Otlp(listen_address(body, "otlp:")?),
+            "otlp" => Self::Otlp(receiver(body, "otlp:")?),
             "log" => {
                 Self::Log { path: PathBuf::from(body), from_start: options.boolean("from_start")?.unwrap_or(false) }
             }
@@ -146,10 +170,11 @@ impl FromStr for SourceSpec {
 }
 
 /// The address after `prefix`, where spans are received.
-fn listen_address(text: &str, prefix: &str) -> Result<SocketAddr, String> {
-    text.replace("localhost:", "127.0.0.1:").parse().map_err(|_| {
+fn receiver(text: &str, prefix: &str) -> Result<SpanReceiver, String> {
+    let address = text.replace("localhost:", "127.0.0.1:").parse().map_err(|_| {
         format!("{text:?} is not an address to listen on; use {prefix}HOST:PORT with an IP address, such as {prefix}127.0.0.1:4317")
-    })
+    })?;
+    Ok(SpanReceiver { address, forward_to: None })
 }
 
 /// Reads the options `perf_metrics_dir` and `perf_metrics_from_start`.
@@ -240,6 +265,31 @@ mod tests {
     }
 
     #[test]
+    fn spans_are_forwarded_to_another_receiver_only() {
+        let forwarded = |source: &str, url: &str| {
+            let mut source = source.parse::<SourceSpec>().unwrap();
+            source.forward_spans(url).map(|()| match source {
+                SourceSpec::Otlp(receiver) => receiver.forward_to,
+                _ => None,
+            })
+        };
+        let endpoint = Ok(Some("http://otel:4318".to_owned()));
+        for url in ["http://otel:4318", "http://otel:4318/", "http://otel:4318/v1/traces"] {
+            assert_eq!(forwarded("otlp:127.0.0.1:4317", url), endpoint, "{url}");
+        }
+        for (source, url, word) in [
+            ("otlp:127.0.0.1:4317", "http://localhost:4317", "own spans"),
+            ("otlp:127.0.0.1:4317", "otel:4318", "http://HOST:PORT"),
+            ("otlp:127.0.0.1:4317", "http://a:b@otel:4318", "password"),
+            ("trtllm-serve:http://h", "http://otel:4318", "receives no spans"),
+            ("auto", "http://otel:4318", "receives no spans"),
+        ] {
+            let error = forwarded(source, url).unwrap_err();
+            assert!(error.contains(word), "{source} {url}: {error}");
+        }
+    }
+
+    #[test]
     fn every_kind_of_source_is_parsed() {
         let read = |url: &str| url.parse::<SourceSpec>().unwrap();
         assert_eq!(read("sim:?rate=20"), SourceSpec::Simulated("sim:?rate=20".to_owned()));
@@ -298,12 +348,13 @@ mod tests {
             assert!(error.contains(word), "{url}: {error}");
         }
         assert_eq!(read("socket:/run/x.sock"), SourceSpec::Socket("/run/x.sock".into()));
-        assert_eq!(read("otlp:localhost:4317"), SourceSpec::Otlp(([127, 0, 0, 1], 4317).into()));
-        assert_eq!(read("otlp:[::]:4318"), SourceSpec::Otlp("[::]:4318".parse().unwrap()));
+        let at = |address: &str| SpanReceiver { address: address.parse().unwrap(), forward_to: None };
+        assert_eq!(read("otlp:localhost:4317"), SourceSpec::Otlp(at("127.0.0.1:4317")));
+        assert_eq!(read("otlp:[::]:4318"), SourceSpec::Otlp(at("[::]:4318")));
         let SourceSpec::TrtllmServe { extras, .. } = read("trtllm-serve:http://h?otlp=localhost:4317") else {
             panic!("another kind");
         };
-        assert_eq!(extras.otlp, Some(([127, 0, 0, 1], 4317).into()));
+        assert_eq!(extras.otlp, Some(at("127.0.0.1:4317")));
         let error = "trtllm-serve:http://h?otlp=h".parse::<SourceSpec>().unwrap_err();
         assert!(error.contains("otlp=127.0.0.1:4317"), "{error}");
         for address in ["", "4317", "gpu7:4317", "127.0.0.1"] {

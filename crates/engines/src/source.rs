@@ -9,7 +9,7 @@ use prometheus_client::metrics::histogram::{Histogram, NativeHistogramConfig};
 
 use trtllm_fold::native;
 use trtllm_records::named_variants::named_variants;
-use trtllm_records::{BenchReport, ErrorKind, PodTrouble, PollFailure, RejectReason, SpanDropCounts};
+use trtllm_records::{BenchReport, ErrorKind, ForwardedSpans, PodTrouble, PollFailure, RejectReason, SpanDropCounts};
 
 /// Upper bounds of the buckets of poll durations, in seconds.
 const POLL_SECONDS: [f64; 11] = [0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 2.5, 5.0];
@@ -60,6 +60,8 @@ pub struct SourceStatus {
     pub values_rejected: Arc<BTreeMap<&'static str, u64>>,
     /// Spans that are no finished requests, for a source that receives spans.
     pub spans_dropped: Option<SpanDropCounts>,
+    /// `None` if spans are not forwarded.
+    pub spans_forwarded: Option<ForwardedSpans>,
     /// The last poll succeeded.
     pub up: bool,
     /// At least one poll has succeeded.

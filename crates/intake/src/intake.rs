@@ -264,6 +264,7 @@ impl Intake {
         self.note_keys(engine, batch, at.instant);
         engine.source.connections = batch.connections;
         engine.source.spans_dropped = batch.spans_dropped;
+        engine.source.spans_forwarded = batch.spans_forwarded;
         engine.source.processes = std::mem::take(&mut batch.processes);
         engine.source.metrics.polls.inc();
         engine.source.last_poll_us = Some(at.unix_us);

@@ -42,8 +42,8 @@ pub use request::{RequestStats, RequestStatsPerIteration};
 pub use server_metrics::ServerMetrics;
 pub use settings::EngineSettings;
 pub use source::{
-    EngineAbout, ErrorKind, PollFailure, PublisherRefusal, RefusedPublishers, RejectCounts, RejectReason, SpanDrop,
-    SpanDropCounts, StartupTimes,
+    EngineAbout, ErrorKind, ForwardedSpans, PollFailure, PublisherRefusal, RefusedPublishers, RejectCounts,
+    RejectReason, SpanDrop, SpanDropCounts, SpanLoss, StartupTimes,
 };
 pub use statistics::fields;
 pub use step_times::StepTimes;

@@ -69,6 +69,24 @@ named_variants! {
 /// Spans that were dropped since the source was opened, in the order of [`SpanDrop::ALL`].
 pub type SpanDropCounts = [u64; SpanDrop::ALL.len()];
 
+named_variants! {
+    /// Why a span was not forwarded.
+    pub enum SpanLoss {
+        /// The next receiver is slower than spans come.
+        QueueFull = "queue_full",
+        /// The next receiver did not answer, or refused the request.
+        Failed = "failed",
+    }
+}
+
+/// Spans since the source was opened that were to be forwarded.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ForwardedSpans {
+    pub sent: u64,
+    /// In the order of [`SpanLoss::ALL`].
+    pub lost: [u64; SpanLoss::ALL.len()],
+}
+
 /// A poll that failed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PollFailure {

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use trtllm_records::{EngineAbout, EngineSettings, Message, RejectCounts, RejectReason, SpanDropCounts};
+use trtllm_records::{
+    EngineAbout, EngineSettings, ForwardedSpans, Message, RejectCounts, RejectReason, SpanDropCounts,
+};
 
 /// The messages of one poll, in the order in which the engine sent them, and what else the poll found.
 #[derive(Debug, Default)]
@@ -13,6 +15,8 @@ pub struct Batch {
     pub rejected: RejectCounts,
     /// Totals since the source was opened, for a source that receives spans.
     pub spans_dropped: Option<SpanDropCounts>,
+    /// `None` if spans are not forwarded.
+    pub spans_forwarded: Option<ForwardedSpans>,
     /// Facts about the engine, if any is new.
     pub about: Option<EngineAbout>,
     /// Connected publishers, for sources that listen.

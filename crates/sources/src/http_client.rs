@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::header::{ACCEPT, AUTHORIZATION, HOST, LOCATION, USER_AGENT};
-use http::{Method, Request, Response, StatusCode, Uri};
-use http_body_util::{BodyExt, Empty};
+use http::{HeaderMap, Method, Request, Response, StatusCode, Uri};
+use http_body_util::{BodyExt, Full};
 use hyper::body::{Body as _, Incoming};
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::client::legacy::connect::HttpConnector;
@@ -69,7 +69,7 @@ pub struct HttpClient {
 /// all between requests: a separate task would wake another thread for each poll.
 #[derive(Debug)]
 struct ServerConnection {
-    requests: SendRequest<Empty<Bytes>>,
+    requests: SendRequest<Full<Bytes>>,
     /// `None` once the connection has ended.
     io: Option<Io>,
 }
@@ -90,10 +90,13 @@ struct OpenResponse {
     url: String,
 }
 
-type Io = http1::Connection<TokioIo<Either<TcpStream, TlsStream<TcpStream>>>, Empty<Bytes>>;
+/// The method of a request, its own headers and its body.
+type Content = (Method, HeaderMap, Bytes);
+
+type Io = http1::Connection<TokioIo<Either<TcpStream, TlsStream<TcpStream>>>, Full<Bytes>>;
 
 impl ServerConnection {
-    async fn send(&mut self, request: Request<Empty<Bytes>>) -> hyper::Result<Response<Incoming>> {
+    async fn send(&mut self, request: Request<Full<Bytes>>) -> hyper::Result<Response<Incoming>> {
         let response = self.requests.send_request(request);
         run(&mut self.io, response).await
     }
@@ -166,6 +169,14 @@ impl HttpClient {
         self.receive(usize::MAX).await
     }
 
+    /// Sends a body, and reads the answer, which must have status 200. Fails as [`HttpClient::read`].
+    pub(super) async fn post(&mut self, path: &str, headers: HeaderMap, body: Bytes) -> Result<(), SourceError> {
+        self.request_with(self.max_body, (Method::POST, headers, body), path).await?;
+        self.receive(usize::MAX).await?;
+        self.release();
+        Ok(())
+    }
+
     /// Sends a request, and receives the first part of the response: see [`Self::received`]. Fails as [`HttpClient::read`].
     pub(super) async fn read_first_part(&mut self, path: &str) -> Result<(), SourceError> {
         self.request(self.max_body, Method::GET, path).await?;
@@ -213,13 +224,17 @@ impl HttpClient {
         self.response.is_some()
     }
 
-    /// Sends a request, and waits for the head of the response. A redirect is not followed: a token must not go to another server.
     async fn request(&mut self, max_body: usize, method: Method, path: &str) -> Result<(), SourceError> {
+        self.request_with(max_body, (method, HeaderMap::new(), Bytes::new()), path).await
+    }
+
+    /// Sends a request, and waits for the head of the response. A redirect is not followed: a token must not go to another server.
+    async fn request_with(&mut self, max_body: usize, content: Content, path: &str) -> Result<(), SourceError> {
         self.release();
         self.unanswered = false;
         let url = format!("{}{path}", self.server.target);
         let uri: Uri = url.parse().map_err(|error: http::uri::InvalidUri| io_error(&url, &error))?;
-        let (connection, response) = self.send(&method, &uri, &url).await?;
+        let (connection, response) = self.send(&content, &uri, &url).await?;
         let (head, body) = response.into_parts();
         let status = head.status;
         let starting = head.headers.get(SERVER_STATE).is_some_and(|state| state == "starting");
@@ -245,7 +260,7 @@ impl HttpClient {
     /// Sends one request, and waits for the head of its response. `url` is for messages.
     async fn send(
         &mut self,
-        method: &Method,
+        (method, headers, body): &Content,
         uri: &Uri,
         url: &str,
     ) -> Result<(ServerConnection, Response<Incoming>), SourceError> {
@@ -259,8 +274,9 @@ impl HttpClient {
             .header(HOST, uri.authority().map_or("", |authority| authority.as_str()))
             .header(ACCEPT, "application/json")
             .header(USER_AGENT, concat!("trtllm-exporter/", env!("CARGO_PKG_VERSION")))
-            .body(Empty::new())
+            .body(Full::new(body.clone()))
             .map_err(|error| io_error(url, &error))?;
+        request.headers_mut().extend(headers.clone());
         request.headers_mut().extend(authorization.map(|value| (AUTHORIZATION, value)));
         // Taken, not borrowed: only a request that completes puts the connection back.
         let mut kept = self.connection.take();

@@ -1,6 +1,7 @@
 //! Receives OTLP traces of TensorRT-LLM (`otlp_traces_endpoint`) over gRPC and over HTTP with protobuf, on one port. Each span of a
 //! finished request becomes an entry like one of `/perf_metrics`. Other spans are dropped and counted. Nothing drains: an engine pushes its spans.
 
+mod forward;
 mod span;
 
 use std::collections::HashMap;
@@ -29,6 +30,7 @@ use trtllm_records::perf_metrics::PerfMetricsEntry;
 use trtllm_records::{Message, RejectReason, SpanDrop};
 use trtllm_service::permits::{Permit, Permits};
 
+use self::forward::Forwarder;
 use self::span::{Caller, ExportRequest, ExportResponse, PartialSuccess, Side, SpanOfRequest, join};
 use super::{Batch, OpenError, Presence};
 
@@ -59,11 +61,20 @@ const LATE: Duration = Duration::from_secs(15);
 /// A context server sends its span when the prompt is computed, and a generation server when the answer is complete.
 const LONGEST_ANSWER: Duration = Duration::from_secs(600);
 
+/// Where spans are received, as configured.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SpanReceiver {
+    pub address: SocketAddr,
+    /// `http(s)://HOST:PORT[/BASE]` of the next receiver, to which all spans are forwarded.
+    pub forward_to: Option<String>,
+}
+
 #[derive(Debug)]
 pub struct Otlp {
     pub(super) target: String,
     received: mpsc::Receiver<SpanOfRequest>,
     counts: Arc<Counts>,
+    forwarder: Option<Arc<Forwarder>>,
     /// Parts of requests in disaggregated serving, until the other part comes.
     parts: HashMap<Caller, (Instant, Side, PerfMetricsEntry)>,
     /// Generation servers send spans here, so those of context servers wait for theirs.
@@ -75,24 +86,31 @@ pub struct Otlp {
 }
 
 impl Otlp {
-    /// Opens the receiver as a source of its own. Fails if the address cannot be bound.
-    pub async fn open(address: SocketAddr) -> Result<Self, OpenError> {
-        Ok(Self { joins: true, ..Self::bind(address).await? })
+    /// Opens the receiver as a source of its own. Fails if the address cannot be bound, or the certificates for https to the next
+    /// receiver cannot be read.
+    pub async fn open(config: SpanReceiver) -> Result<Self, OpenError> {
+        Ok(Self { joins: true, ..Self::bind(config).await? })
     }
 
     /// Receives the spans of one engine. Fails as [`Self::open`].
-    pub(super) async fn bind(address: SocketAddr) -> Result<Self, OpenError> {
+    pub(super) async fn bind(config: SpanReceiver) -> Result<Self, OpenError> {
+        let SpanReceiver { address, forward_to } = config;
+        let forwarder = match forward_to {
+            Some(endpoint) => Some(Arc::new(Forwarder::open(endpoint).await?)),
+            None => None,
+        };
         let fail = |cause| OpenError::Otlp { address, cause };
         let listener = TcpListener::bind(address).await.map_err(fail)?;
         let (sender, received) = mpsc::channel(MAX_RECEIVED);
         let counts = Arc::default();
-        let receiver = Receiver { spans: sender, counts: Arc::clone(&counts) };
+        let receiver = Receiver { spans: sender, counts: Arc::clone(&counts), forwarder: forwarder.clone() };
         let mut server = JoinSet::new();
         server.spawn(serve(listener, receiver));
         Ok(Self {
             target: format!("otlp:{address}"),
             received,
             counts,
+            forwarder,
             parts: HashMap::new(),
             has_generation: false,
             joins: false,
@@ -127,6 +145,7 @@ impl Otlp {
         for (reason, count) in REJECTED.into_iter().zip(&self.counts.rejected) {
             batch.rejected[reason as usize] += count.swap(0, Relaxed);
         }
+        batch.spans_forwarded = self.forwarder.as_ref().map(|forwarder| forwarder.counts());
         batch.spans_dropped = Some(self.counts.dropped.each_ref().map(|count| count.load(Relaxed)));
     }
 
@@ -168,6 +187,7 @@ struct Counts {
 struct Receiver {
     spans: mpsc::Sender<SpanOfRequest>,
     counts: Arc<Counts>,
+    forwarder: Option<Arc<Forwarder>>,
 }
 
 async fn serve(listener: TcpListener, receiver: Receiver) {
@@ -271,10 +291,15 @@ impl Receiver {
         } else {
             is_gzip
         };
+        let received = body.clone();
         let body = if is_packed { unpacked(&body)? } else { body };
         let request = ExportRequest::decode(body).map_err(|_| NOT_OTLP)?;
-        if request.spans().count() > MAX_SPANS {
+        let spans = request.spans().count();
+        if spans > MAX_SPANS {
             return Err(TOO_LARGE);
+        }
+        if let Some(forwarder) = &self.forwarder {
+            forwarder.forward(&received, is_packed, spans as u64);
         }
         Ok(self.take(&request).await)
     }
@@ -376,6 +401,10 @@ fn grpc_answer(result: Result<ExportResponse, Refusal>) -> Response<Answer> {
 mod tests {
     use super::*;
 
+    fn anywhere() -> SpanReceiver {
+        SpanReceiver { address: ([127, 0, 0, 1], 0).into(), forward_to: None }
+    }
+
     fn part(caller: u8, side: Side, tokens: u64) -> SpanOfRequest {
         let entry = PerfMetricsEntry { output_tokens: Some(tokens), ..PerfMetricsEntry::default() };
         SpanOfRequest { caller: Some(([caller; 16], [1; 8])), side, entry }
@@ -383,7 +412,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_parts_of_a_request_become_one_in_either_order_and_a_lonely_part_is_not_lost() {
-        let mut otlp = Otlp::open(([127, 0, 0, 1], 0).into()).await.unwrap();
+        let mut otlp = Otlp::open(anywhere()).await.unwrap();
         let now = Instant::now();
         let tokens = |entry: PerfMetricsEntry| {
             [entry.ctx_perf_metrics, entry.gen_perf_metrics].map(|part| part.and_then(|part| part.output_tokens))
@@ -414,7 +443,7 @@ mod tests {
 
     #[tokio::test]
     async fn parts_beyond_the_limit_push_the_oldest_out() {
-        let mut otlp = Otlp::open(([127, 0, 0, 1], 0).into()).await.unwrap();
+        let mut otlp = Otlp::open(anywhere()).await.unwrap();
         let start = Instant::now();
         let of = |number: usize, side| {
             let mut caller = [0; 16];

@@ -2,13 +2,12 @@
 //! exporter must be the only reader: two readers would get half of them each. A read of `/version`, `/server_info` or
 //! `/prometheus/metrics` drains nothing.
 
-use std::net::SocketAddr;
 use std::pin::pin;
 use std::time::{Duration, Instant};
 
 use super::http_client::HttpClient;
 use super::keys::KeyWatch;
-use super::otlp::Otlp;
+use super::otlp::{Otlp, SpanReceiver};
 use super::perf_metrics_dir::{LineOwner, LinesDir, NO_LINES, PerfMetricsDir};
 use super::server::{Access, TargetServer};
 use super::server_facts::{FactReader, RETRY, VERSION_PATH};
@@ -42,7 +41,7 @@ pub struct Extras {
     /// `/prometheus/metrics`, which drains nothing.
     pub prometheus_metrics: bool,
     /// Where the server sends its OTLP traces.
-    pub otlp: Option<SocketAddr>,
+    pub otlp: Option<SpanReceiver>,
 }
 
 impl Default for Extras {
@@ -109,7 +108,7 @@ impl TrtllmServe {
         let page = enabled.prometheus_metrics.then(|| ServerPageReader::new(server.clone()));
         let lines = enabled.lines.map(|dir| PerfMetricsDir::new(dir, LineOwner::Server));
         let spans = match enabled.otlp {
-            Some(address) => Some(Otlp::bind(address).await?),
+            Some(receiver) => Some(Otlp::bind(receiver).await?),
             None => None,
         };
         let health = HealthCheck::new(server.clone());

@@ -2,7 +2,7 @@
 
 use prometheus_client::metrics::counter::Counter;
 use trtllm_records::gpu::{GpuState, NvmlState};
-use trtllm_records::{ErrorKind, PublisherRefusal, RejectReason, SpanDrop};
+use trtllm_records::{ErrorKind, PublisherRefusal, RejectReason, SpanDrop, SpanLoss};
 use trtllm_service::log;
 use trtllm_service::supervise::{self, Task};
 
@@ -72,6 +72,13 @@ families! {
         |own, series| series.by_source_and_variant(own, |source| source.spans_dropped.into_iter().flatten())
     ) = SOURCE.counter("trtllm_exporter_spans_dropped_total").experimental().by("reason", &SpanDrop::NAMES)
         .help("OTLP spans that are not of finished requests, by reason.");
+    SpansForwarded(|own, series| series.all(own.by_source(|source| Some(source.spans_forwarded?.sent)))) =
+        SOURCE.counter("trtllm_exporter_spans_forwarded_total").experimental()
+        .help("OTLP spans that were forwarded to the next receiver.");
+    SpansLost(|own, series| {
+        series.by_source_and_variant(own, |source| source.spans_forwarded.map(|spans| spans.lost).into_iter().flatten())
+    }) = SOURCE.counter("trtllm_exporter_spans_forward_dropped_total").experimental().by("reason", &SpanLoss::NAMES)
+        .help("OTLP spans that were not forwarded to the next receiver, by reason.");
     IngestConnections(|own, series| series.all(own.by_source(|source| source.connections))) =
         SOURCE.gauge("trtllm_exporter_ingest_connections")
         .help("Publishers of the engine that are connected to an ingest socket.");

@@ -1,0 +1,119 @@
+//! Sends export requests on to another receiver of OTLP, unchanged. The receiving side never waits for it: what the queue cannot hold is
+//! dropped and counted, and nothing is stored or sent again.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
+use http::{HeaderMap, HeaderValue};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::JoinSet;
+
+use trtllm_records::{ForwardedSpans, SpanLoss};
+
+use super::HTTP_PATH;
+use crate::OpenError;
+use crate::http_client::HttpClient;
+use crate::server::{Access, TargetServer};
+
+/// Bytes of all queues together, and the least that a request counts, so that the number of requests is bounded, too.
+const MAX_QUEUED: usize = 1 << 20;
+const LEAST: usize = 1 << 10;
+static ROOM: LazyLock<Arc<Semaphore>> = LazyLock::new(|| Arc::new(Semaphore::new(MAX_QUEUED)));
+/// Deadline of one request, its answer included.
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// Longest answer that is read: a partial success.
+const MAX_ANSWER: usize = 64 << 10;
+
+/// A request as it came, without the frame of gRPC.
+#[derive(Debug)]
+struct Export {
+    body: Bytes,
+    is_gzip: bool,
+    spans: u64,
+    _room: OwnedSemaphorePermit,
+}
+
+#[derive(Debug)]
+pub(super) struct Forwarder {
+    queue: UnboundedSender<Export>,
+    counts: Arc<Counts>,
+    /// The task that sends. Dropping it ends the connection.
+    _sender: JoinSet<()>,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    sent: AtomicU64,
+    /// In the order of [`SpanLoss::ALL`].
+    lost: [AtomicU64; SpanLoss::ALL.len()],
+}
+
+impl Counts {
+    fn lose(&self, why: SpanLoss, spans: u64) {
+        self.lost[why as usize].fetch_add(spans, Relaxed);
+    }
+}
+
+impl Forwarder {
+    /// `endpoint`: `http(s)://HOST:PORT[/BASE]`. Fails if the certificates for https cannot be read.
+    pub(super) async fn open(endpoint: String) -> Result<Self, OpenError> {
+        let access = Access { target: endpoint, ca_file: None, bearer_token_file: None };
+        let client = HttpClient::new(TargetServer::new(access).await?).with_max_body(MAX_ANSWER);
+        let (queue, exports) = unbounded_channel();
+        let (counts, mut sender) = (Arc::<Counts>::default(), JoinSet::new());
+        sender.spawn(send_all(client, exports, Arc::clone(&counts)));
+        Ok(Self { queue, counts, _sender: sender })
+    }
+
+    /// Puts a copy into the queue, which takes no more than its bytes. Does not wait.
+    pub(super) fn forward(&self, body: &[u8], is_gzip: bool, spans: u64) {
+        let room = body.len().clamp(LEAST, MAX_QUEUED) as u32;
+        let queued = Arc::clone(&ROOM).try_acquire_many_owned(room).is_ok_and(|room| {
+            self.queue.send(Export { body: Bytes::copy_from_slice(body), is_gzip, spans, _room: room }).is_ok()
+        });
+        if !queued {
+            self.counts.lose(SpanLoss::QueueFull, spans);
+        }
+    }
+
+    pub(super) fn counts(&self) -> ForwardedSpans {
+        let Counts { sent, lost } = &*self.counts;
+        ForwardedSpans { sent: sent.load(Relaxed), lost: lost.each_ref().map(|count| count.load(Relaxed)) }
+    }
+}
+
+async fn send_all(mut client: HttpClient, mut exports: UnboundedReceiver<Export>, counts: Arc<Counts>) {
+    let mut fails = false;
+    while let Some(Export { body, is_gzip, spans, _room }) = exports.recv().await {
+        let mut headers = HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static("application/x-protobuf"))]);
+        if is_gzip {
+            headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+        }
+        let failure = match tokio::time::timeout(TIMEOUT, client.post(HTTP_PATH, headers, body)).await {
+            Ok(Ok(())) => None,
+            Ok(Err(error)) => Some(error.kind().name()),
+            Err(_) => Some("timeout"),
+        };
+        match failure {
+            None => _ = counts.sent.fetch_add(spans, Relaxed),
+            Some(_) => counts.lose(SpanLoss::Failed, spans),
+        }
+        let endpoint = &client.server.target;
+        match failure {
+            Some(kind) if !fails => {
+                tracing::warn!(
+                    endpoint,
+                    kind,
+                    "spans cannot be forwarded and are dropped; check --otlp.endpoint and the receiver there"
+                );
+            }
+            None if fails => tracing::info!(endpoint, "spans are forwarded again"),
+            _ => {}
+        }
+        fails = failure.is_some();
+    }
+}
