@@ -13,6 +13,7 @@ mod bad_input;
 mod bench_report;
 mod command_line;
 mod compare;
+mod compatibility;
 mod connections;
 mod disaggregated;
 mod discovery;

@@ -14,9 +14,16 @@ use crate::support::page::Page;
 use crate::support::server::serve;
 use crate::support::{ensure, python, root, until};
 
-/// A port that is free now.
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+/// A port that is free now. Linux does not give it to connections meanwhile, because it is below 32768.
+pub(crate) fn free_port() -> u16 {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let start = u64::from(std::process::id()) * 97;
+    loop {
+        let port = 20_000 + ((start + NEXT.fetch_add(1, Relaxed)) % 12_768) as u16;
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
 }
 
 /// Number and sum of a histogram.
@@ -25,7 +32,7 @@ fn shown(page: &Page, family: &str) -> (u64, f64) {
 }
 
 /// Sends the spans of `tests/judges/spans.py`, and checks that the SDK sent all of them.
-fn send_spans(port: u16, protocol: &str, compression: &str) {
+pub(crate) fn send_spans(port: u16, protocol: &str, compression: &str) {
     until(|| TcpStream::connect(("127.0.0.1", port)).map_err(|error| error.to_string()));
     let endpoint = format!("http://127.0.0.1:{port}");
     let script = root().join("tests/judges/spans.py");

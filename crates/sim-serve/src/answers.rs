@@ -100,7 +100,7 @@ impl Server {
                 reply(stream, &json!({"disaggregated_params": null, "startup_metrics": stages}))
             }
             ("/metrics", false) => self.metrics(frontend, request, stream),
-            ("/perf_metrics", false) if self.arguments.perf_metrics_dir.is_none() => {
+            ("/perf_metrics", false) if self.arguments.has_perf_metrics() => {
                 let entries = self.advanced().take_entries();
                 reply(stream, &entries.iter().map(|entry| write::entry(entry, write::Version::V2)).collect())
             }

@@ -32,8 +32,8 @@ pub(crate) struct Arguments {
     /// Backend that writes the records
     #[arg(long)]
     backend: Option<Backend>,
-    /// Release that writes the records: 0.9 to 1.2 with tensorrt; with pytorch 0.20, 1.0 to 1.2, 1.3, or 1.4 for the loop without
-    /// C++
+    /// Release that writes the records: 0.9 to 1.2, or 1.3.0rc1 to rc20, with tensorrt; with pytorch 0.20, 1.0 to 1.2, 1.3, or 1.4
+    /// for the loop without C++. A release candidate lacks /perf_metrics since 1.3.0rc24
     #[arg(long)]
     release: Option<String>,
     /// Records, and finished requests, that wait for a reader; the oldest are dropped
@@ -101,6 +101,11 @@ pub(crate) struct Simulated {
 }
 
 impl Arguments {
+    /// Whether this release serves `/perf_metrics`. Since 1.3.0rc24, files replace it (upstream 16668).
+    pub(crate) fn has_perf_metrics(&self) -> bool {
+        self.perf_metrics_dir.is_none() && !self.release.as_deref().is_some_and(writes_files)
+    }
+
     /// The numbers of workers at `/cluster_info`, if this process is an orchestrator.
     pub(crate) fn workers(&self) -> Option<(usize, usize)> {
         self.orchestrator.or((self.disaggregated == Some(Part::Orchestrator)).then_some((1, 1)))
@@ -122,6 +127,13 @@ impl Arguments {
         let options = Options::parse(engine)?;
         if options.speed.is_infinite() {
             return Err("speed=max has no time at which a server could answer; use a number".to_owned());
+        }
+        if let Some(release) = self.release.as_deref().filter(|_| self.perf_metrics_dir.is_some())
+            && !writes_files(release)
+        {
+            return Err(format!(
+                "--perf-metrics-dir: release {release} has no perf_metrics_output_dir; it is in 1.3.0rc24 and later"
+            ));
         }
         let chosen = match (self.backend, &self.release) {
             (None, None) => None,
@@ -148,6 +160,16 @@ impl Arguments {
     }
 }
 
+/// 24 of `1.3.0rc24`.
+fn candidate(release: &str) -> Option<u32> {
+    release.split_once("rc")?.1.parse().ok()
+}
+
+/// Whether a release candidate writes its finished requests into files.
+fn writes_files(release: &str) -> bool {
+    candidate(release).is_some_and(|number| !release.starts_with("1.3.") || number >= 24)
+}
+
 fn release_of(backend: Backend, text: Option<&str>) -> Result<Release, String> {
     let text = text.unwrap_or(if backend == Backend::Tensorrt { "1.1" } else { "1.4" });
     let mut parts = text.split('.').map(str::parse::<u32>);
@@ -156,7 +178,10 @@ fn release_of(backend: Backend, text: Option<&str>) -> Result<Release, String> {
     };
     match (backend, (major, minor)) {
         (Backend::Tensorrt, (0, 9..) | (1, ..=2)) => Ok(Release::Cpp { major, minor }),
-        (Backend::Tensorrt, _) => Err(format!("--release {text}: the TensorRT backend is in 0.9 to 1.2")),
+        (Backend::Tensorrt, (1, 3)) if candidate(text).is_some_and(|candidate| candidate <= 20) => {
+            Ok(Release::Cpp { major, minor })
+        }
+        (Backend::Tensorrt, _) => Err(format!("--release {text}: the TensorRT backend is in 0.9 to 1.3.0rc20")),
         (Backend::Pytorch, (0, _)) => Ok(Release::PyTorch { era: Era::Early, cache: CacheManager::V1 }),
         (Backend::Pytorch, (1, ..=2)) => Ok(Release::PyTorch { era: Era::One, cache: CacheManager::V1 }),
         (Backend::Pytorch, (1, 3)) => Ok(Release::PyTorch { era: Era::Ranks, cache: CacheManager::V1 }),
