@@ -1,6 +1,11 @@
 //! Reports of trtllm-bench, given by `--bench-report` and `replay:`. The page shows the numbers of the benchmark in
 //! base units, beside the numbers of a live engine.
 
+use std::path::Path;
+
+use serde_json::Value;
+use trtllm_sources::bench_report::{parse, read};
+
 use crate::support::daemon::{self, Daemon};
 use crate::support::ensure;
 use crate::support::sessions::SESSION;
@@ -219,6 +224,52 @@ fn reports_of_real_runs_are_read() {
         assert_eq!(page.get("nv_trt_llm_bench_requests", &[]), requests);
         assert_eq!(page.get("nv_trt_llm_bench_config", &[&format!("setting={}", gpus.0)]), gpus.1);
     }
+}
+
+/// Six real runs on an H100. trtllm-bench printed each report, rounded to four digits, and wrote it as JSON.
+#[test]
+fn the_text_of_a_real_run_says_the_same_as_its_json() {
+    let close = |a: &Value, b: &Value| match (a.as_f64(), b.as_f64()) {
+        (Some(a), Some(b)) => (a - b).abs() <= 1e-4 * b.abs().max(1.0),
+        _ => a == b,
+    };
+    for (run, output_tokens, share, length) in [
+        ("W0a_kv090", 27_784.9728, 0.9, 128.0),
+        ("W0b_cg2048", 25_503.0732, 0.95, 128.0),
+        ("W1_osl256", 33_290.6776, 0.9, 256.0),
+        ("W2_isl12", 46_155.5334, 0.9, 256.0),
+        ("W3_kv080", 46_224.1507, 0.8, 256.0),
+        ("W4_conc128", 22_912.4242, 0.8, 256.0),
+    ] {
+        let report = |kind: &str| read(Path::new(&format!("tests/fixtures/bench/{run}.{kind}"))).unwrap();
+        let (text, json) = (report("console.txt"), report("report.json"));
+        assert!((json.performance.token_throughput_per_sec.unwrap() - output_tokens).abs() < 1e-3, "{run}: {json:?}");
+        assert_eq!(json.configuration.kv_memory_percentage, Some(share), "{run}");
+        assert_eq!(json.input_output_stats.output_tokens.avg, Some(length), "{run}");
+        let (text, json) = (serde_json::to_value(text).unwrap(), serde_json::to_value(json).unwrap());
+        let mut same = 0;
+        for section in ["performance", "configuration", "requests", "metadata"] {
+            for (name, printed) in text[section].as_object().unwrap().iter().filter(|(_, printed)| !printed.is_null()) {
+                let value = &json[section][name];
+                assert!(close(printed, value), "{run}: {section} {name}: {printed}, not {value}");
+                same += 1;
+            }
+        }
+        assert!(same >= 15, "{run}: only {same} numbers");
+    }
+}
+
+/// The document begins with the third section of the text.
+#[test]
+fn the_text_of_nvidias_performance_overview_is_read() {
+    let text = std::fs::read_to_string("tests/fixtures/bench/nvidia-perf-overview-v1.0-console.txt").unwrap();
+    assert!(parse(&text).is_err(), "its backend is unknown");
+    let report = parse(&format!("= PYTORCH BACKEND\n{text}")).unwrap();
+    let (performance, latencies) = (report.performance, report.latency_stats);
+    assert_eq!(performance.token_throughput_per_sec, Some(5530.7382));
+    assert_eq!(performance.total_latency_ms, Some(115_716.9214));
+    assert_eq!((latencies.ttft_ms.avg, latencies.ttft_ms.max), (Some(52_667.0339), Some(107_501.2487)));
+    assert_eq!((latencies.tbt_ms.avg, latencies.tbt_ms.p99), (Some(182.9639), Some(206.5821)));
 }
 
 /// Replays trtllm-bench's iteration log, whose lines are printed Python dictionaries.

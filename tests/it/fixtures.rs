@@ -2,8 +2,11 @@
 //! Each file names its source and says whether it is real, partial or only a shape (right keys, invented values).
 
 use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
 
-use serde_json::Value;
+use serde_json::{Value, json};
+use trtllm_analysis::ObservedEngine;
+use trtllm_fold::histogram::Histogram;
 use trtllm_page::metrics::catalog::not_read::unknown_keys;
 use trtllm_records::Message;
 use trtllm_records::iteration::{KvCacheIterationStats, SchedulerMode};
@@ -18,10 +21,12 @@ use trtllm_sources::trtllm_json::{Hello, ParseError, PublisherLine, parse_line, 
 
 use crate::support::payload;
 
-const RECORD_FILES: [&str; 7] = [
+const RECORD_FILES: [&str; 9] = [
     "metrics_pytorch_docs_0.20.json",
+    "metrics_pytorch_first_iteration_PARTIAL.json",
     "metrics_pytorch_v1.0.0rc4_PARTIAL.json",
     "metrics_record_SHAPE_2026H2.json",
+    "metrics_trt_host_tier_issue3376.json",
     "metrics_trt_v1.0.0rc4.json",
     "metrics_v2_cold_tiers_sampled.json",
     "metrics_v2_shared_pools_host.json",
@@ -51,15 +56,7 @@ fn one(name: &str) -> IterationStats {
 /// These fixtures are from releases whose keys the exporter knows completely.
 #[test]
 fn no_key_of_the_fixtures_is_unknown() {
-    for file in [
-        "metrics_pytorch_docs_0.20.json",
-        "metrics_pytorch_v1.0.0rc4_PARTIAL.json",
-        "metrics_record_SHAPE_2026H2.json",
-        "metrics_trt_v1.0.0rc4.json",
-        "metrics_v2_cold_tiers_sampled.json",
-        "metrics_v2_shared_pools_host.json",
-        "metrics_v2_ssm.json",
-    ] {
+    for file in RECORD_FILES {
         let keys = keys_of_first(payload(file).to_string().as_bytes());
         assert!(keys.len() > 3, "{file}: {keys:?}");
         assert_eq!(unknown_keys(keys), BTreeSet::new(), "{file}");
@@ -94,6 +91,70 @@ fn the_partial_pytorch_record_is_read() {
     let record = one("metrics_pytorch_v1.0.0rc4_PARTIAL.json");
     assert_eq!((record.iter, record.timestamp), (Some(587), None));
     assert_eq!(record.inflight_batching_stats.unwrap().num_scheduled_requests, Some(1));
+}
+
+#[test]
+fn the_blocks_on_the_host_of_a_real_engine_are_left_out() {
+    let mut observed = ObservedEngine::new(Duration::from_secs(60));
+    observed.absorb(&one("metrics_trt_host_tier_issue3376.json"), Instant::now(), 0).unwrap();
+    let kv = observed.fold.latest().unwrap().kv.unwrap();
+    assert_eq!((kv.used_num_blocks, kv.max_num_blocks), (Some(250), Some(1995)));
+}
+
+#[test]
+fn the_first_record_of_a_real_engine_is_read() {
+    let record = one("metrics_pytorch_first_iteration_PARTIAL.json");
+    assert_eq!((record.iter, record.iter_latency_ms), (Some(1), Some(67_526.068_449_020_39)));
+    let kv = record.kv_cache_stats.unwrap();
+    assert_eq!((kv.alloc_total_blocks, kv.used_num_blocks, kv.missed_blocks), (Some(1632), Some(8), Some(8)));
+}
+
+#[test]
+fn the_times_of_a_real_disaggregated_request_are_read() {
+    let text = payload("perf_metrics_disaggregated_PR8005_PARTIAL.json").to_string();
+    let mut batch = Batch::default();
+    parse_perf_metrics(text.as_bytes(), &mut batch).unwrap();
+    let mut observed = ObservedEngine::new(Duration::from_secs(60));
+    for message in batch.drain() {
+        let Message::FinishedRequest(entry) = message else { panic!("{message:?}") };
+        observed.absorb_perf_metrics(&entry, Instant::now()).unwrap();
+    }
+    let times = &observed.fold.requests.totals.times;
+    let milliseconds = |histogram: &Histogram| (histogram.count(), (histogram.sum() * 1e6).round() / 1e3);
+    // Scheduled 1.921 ms after its arrival, and the prompt took 20.914 ms.
+    assert_eq!(milliseconds(&times.queue_time), (1, 1.921));
+    assert_eq!(milliseconds(&times.prefill_time), (1, 20.914));
+    assert_eq!(milliseconds(&times.time_to_first_token), (1, 22.835));
+    assert_eq!(times.kv_cache_blocks.sum(), 1.0);
+}
+
+/// The exporter derives the same time per output token as the LLM API itself.
+#[test]
+fn the_time_per_output_token_of_real_requests_is_that_of_the_llm_api() {
+    let requests = payload("llmapi_metrics_dict.json");
+    for (request, output_tokens) in requests.as_array().unwrap().iter().zip([96, 112, 128, 96]) {
+        let seconds = |name: &str| request[format!("MetricNames.{name}")].as_f64().unwrap();
+        let at = |name: &str| 1000.0 + seconds(name);
+        let timing = json!({"arrival_time": 1000.0, "first_scheduled_time": at("REQUEST_QUEUE_TIME"),
+            "first_token_time": at("TTFT"), "last_token_time": at("E2E")});
+        let entry = json!({"output_tokens": output_tokens, "perf_metrics": {"timing_metrics": timing}});
+        let mut observed = ObservedEngine::new(Duration::from_secs(60));
+        observed.absorb_perf_metrics(&serde_json::from_value(entry).unwrap(), Instant::now()).unwrap();
+        let times = &observed.fold.requests.totals.times;
+        for (histogram, name) in [
+            (&times.time_per_output_token, "TPOT"),
+            (&times.time_to_first_token, "TTFT"),
+            (&times.e2e_latency, "E2E"),
+            (&times.queue_time, "REQUEST_QUEUE_TIME"),
+        ] {
+            assert!(
+                (histogram.sum() - seconds(name)).abs() < 1e-9,
+                "{name}: {}, not {}",
+                histogram.sum(),
+                seconds(name)
+            );
+        }
+    }
 }
 
 #[test]

@@ -45,6 +45,17 @@ fn the_group_triton_has_exactly_tritons_families() {
 }
 
 #[test]
+fn the_families_of_a_real_triton_are_described_as_it_describes_them() {
+    let page = session(&["--metrics.compat", "triton-core"]).text("/metrics");
+    let excerpt = std::fs::read_to_string("tests/fixtures/triton_page_issue667_PARTIAL.txt").unwrap();
+    let described: Vec<_> = excerpt.lines().filter(|line| line.starts_with('#')).collect();
+    assert_eq!(described.len(), 4);
+    for line in described {
+        assert!(page.lines().any(|ours| ours == line), "missing: {line}");
+    }
+}
+
+#[test]
 fn every_series_of_tritons_documentation_is_on_the_page() {
     // The example has the default model and version. Its v1 metrics need static batching, so the session lacks them.
     let page = session(&[]).text("/metrics?collect[]=triton");
