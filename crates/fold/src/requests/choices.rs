@@ -11,7 +11,8 @@
 //! | transfers | entries | spans | rows | – |
 //! | blocks | entries | rows | – | – |
 //!
-//! Spans are as exact as entries, but an engine may send a sample of them.
+//! Spans are as exact as entries, but an engine may send a sample of them. If an entry came first, spans do not tell the time per output
+//! token: the first requests would be judged by it a second time.
 //!
 //! A quantity has one of three states. It is *open* at first, and after a restart of the engine.
 //!
@@ -138,7 +139,8 @@ impl Choices {
 
     fn offer(&mut self, quantity: Quantity, source: Source) {
         let place = quantity as usize;
-        if self.taken[place].is_some() {
+        let comes_late = quantity == TimePerToken && source == Source::Spans && self.first == Some(Source::Entries);
+        if self.taken[place].is_some() || comes_late {
             return;
         }
         let rank = |source: Source| quantity.sources().iter().position(|other| *other == source);
