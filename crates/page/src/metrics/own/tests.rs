@@ -9,7 +9,7 @@ use crate::metrics::catalog::{CATALOG, Group, Profile};
 use trtllm_engines::SourceStatus;
 use trtllm_fold::native::NativeBuckets;
 use trtllm_records::gpu::{GpuInventory, NvmlState, ReadError};
-use trtllm_records::{RecorderCounts, RefusedPublishers};
+use trtllm_records::{ForwardedSpans, RecorderCounts, RefusedPublishers};
 
 /// Durations of polls in seconds.
 const POLLS: [f64; 2] = [0.012, 7.5];
@@ -30,6 +30,8 @@ fn metrics() -> OwnMetrics {
         POLLS.iter().for_each(|seconds| status.metrics.poll_duration.observe(*seconds));
         status.last_success_us = Some(1_753_462_475_123_456);
         status.connections = Some(2);
+        status.spans_dropped = Some([6, 7]);
+        status.spans_forwarded = Some(ForwardedSpans { sent: 8, lost: [9, 10] });
         status.unread_keys = Some(Arc::new([]));
         (Arc::new(Labels::new([("model", model), ("source", "socket"), ("version", "1")])), status)
     };
