@@ -234,12 +234,12 @@ fn the_text_of_a_real_run_says_the_same_as_its_json() {
         _ => a == b,
     };
     for (run, output_tokens, share, length) in [
-        ("W0a_kv090", 27_784.9728, 0.9, 128.0),
-        ("W0b_cg2048", 25_503.0732, 0.95, 128.0),
-        ("W1_osl256", 33_290.6776, 0.9, 256.0),
-        ("W2_isl12", 46_155.5334, 0.9, 256.0),
-        ("W3_kv080", 46_224.1507, 0.8, 256.0),
-        ("W4_conc128", 22_912.4242, 0.8, 256.0),
+        ("W0a_kv090", 27784.9728, 0.9, 128.0),
+        ("W0b_cg2048", 25503.0732, 0.95, 128.0),
+        ("W1_osl256", 33290.6776, 0.9, 256.0),
+        ("W2_isl12", 46155.5334, 0.9, 256.0),
+        ("W3_kv080", 46224.1507, 0.8, 256.0),
+        ("W4_conc128", 22912.4242, 0.8, 256.0),
     ] {
         let report = |kind: &str| read(Path::new(&format!("tests/fixtures/bench/{run}.{kind}"))).unwrap();
         let (text, json) = (report("console.txt"), report("report.json"));
@@ -267,8 +267,8 @@ fn the_text_of_nvidias_performance_overview_is_read() {
     let report = parse(&format!("= PYTORCH BACKEND\n{text}")).unwrap();
     let (performance, latencies) = (report.performance, report.latency_stats);
     assert_eq!(performance.token_throughput_per_sec, Some(5530.7382));
-    assert_eq!(performance.total_latency_ms, Some(115_716.9214));
-    assert_eq!((latencies.ttft_ms.avg, latencies.ttft_ms.max), (Some(52_667.0339), Some(107_501.2487)));
+    assert_eq!(performance.total_latency_ms, Some(115716.9214));
+    assert_eq!((latencies.ttft_ms.avg, latencies.ttft_ms.max), (Some(52667.0339), Some(107501.2487)));
     assert_eq!((latencies.tbt_ms.avg, latencies.tbt_ms.p99), (Some(182.9639), Some(206.5821)));
 }
 
