@@ -70,15 +70,15 @@ families! {
             field; fields without such values have no series.");
     SpansDropped(
         |own, series| series.by_source_and_variant(own, |source| source.spans_dropped.into_iter().flatten())
-    ) = SOURCE.counter("trtllm_exporter_spans_dropped_total").experimental().by("reason", &SpanDrop::NAMES)
-        .help("OTLP spans that are not of finished requests, by reason.");
+    ) = SOURCE.counter("trtllm_exporter_spans_dropped_total").experimental().shown_in_default(InDefault::Nothing)
+        .by("reason", &SpanDrop::NAMES).help("OTLP spans that are not of finished requests, by reason.");
     SpansForwarded(|own, series| series.all(own.by_source(|source| Some(source.spans_forwarded?.sent)))) =
-        SOURCE.counter("trtllm_exporter_spans_forwarded_total").experimental()
+        SOURCE.counter("trtllm_exporter_spans_forwarded_total").experimental().shown_in_default(InDefault::Nothing)
         .help("OTLP spans that were forwarded to the next receiver.");
     SpansLost(|own, series| {
         series.by_source_and_variant(own, |source| source.spans_forwarded.map(|spans| spans.lost).into_iter().flatten())
-    }) = SOURCE.counter("trtllm_exporter_spans_forward_dropped_total").experimental().by("reason", &SpanLoss::NAMES)
-        .help("OTLP spans that were not forwarded to the next receiver, by reason.");
+    }) = SOURCE.counter("trtllm_exporter_spans_forward_dropped_total").experimental().shown_in_default(InDefault::Nothing)
+        .by("reason", &SpanLoss::NAMES).help("OTLP spans that were not forwarded to the next receiver, by reason.");
     IngestConnections(|own, series| series.all(own.by_source(|source| source.connections))) =
         SOURCE.gauge("trtllm_exporter_ingest_connections")
         .help("Publishers of the engine that are connected to an ingest socket.");
