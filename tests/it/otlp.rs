@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::support::daemon::{Daemon, run};
+use crate::support::daemon::{Daemon, doctor, run};
 use crate::support::page::Page;
 use crate::support::server::serve;
 use crate::support::{ensure, python, root, until};
@@ -79,8 +79,11 @@ fn spans_are_requests(protocol: &str, compression: &str) {
     assert_eq!(page.count("nv_trt_llm_objective_requests_total", &["objective=ttft", "outcome=missed"]), 4);
 }
 
-/// The number of requests in the page of an engine that has records, 10 entries of 1 s if `has_entries`, and then spans.
-fn requests_of_a_server(has_entries: bool) -> (Page, Daemon) {
+/// The page of an engine that has records, 10 entries of 1 s if `has_entries`, and then spans; and the number of requests in the trace of
+/// its recording.
+fn requests_of_a_server(has_entries: bool) -> (Page, usize) {
+    let folder = tempfile::tempdir().unwrap();
+    let recording = folder.path().to_str().unwrap();
     let (port, ended) = (free_port(), Arc::new(AtomicBool::new(false)));
     let server_ended = Arc::clone(&ended);
     let iter = AtomicU64::new(0);
@@ -103,7 +106,7 @@ fn requests_of_a_server(has_entries: bool) -> (Page, Daemon) {
         _ => Some((404, Vec::new())),
     });
     let source = format!("trtllm-serve:http://127.0.0.1:{server}?otlp=127.0.0.1:{port}");
-    let daemon = Daemon::start(&["--source", &source, "--model", "m", "--gpu", "off"]);
+    let mut daemon = Daemon::start(&["--source", &source, "--model", "m", "--gpu", "off", "--record.dir", recording]);
     daemon.until(|page| ensure(page.find("nv_trt_llm_iterations_total", &[]) > Some(0.0), || "no record".to_owned()));
     ended.store(true, Relaxed);
     if has_entries {
@@ -118,12 +121,17 @@ fn requests_of_a_server(has_entries: bool) -> (Page, Daemon) {
         let ended = page.find("nv_trt_llm_requests_finished_total", &["reason=stop"]);
         ensure(ended == Some(4.0), || format!("{ended:?} requests"))
     });
-    (page, daemon)
+    daemon.terminate();
+    let trace: Value = serde_json::from_slice(&doctor(&["export", recording]).stdout).unwrap();
+    let begins =
+        |event: &&Value| event["ph"] == "b" && event["name"].as_str().is_some_and(|name| name.starts_with("request "));
+    (page, trace["traceEvents"].as_array().unwrap().iter().filter(begins).count())
 }
 
 #[test]
 fn spans_of_a_server_are_the_request_times_of_its_engine() {
-    let (page, _daemon) = requests_of_a_server(false);
+    let (page, in_trace) = requests_of_a_server(false);
+    assert_eq!(in_trace, 7);
     assert_eq!(page.get("nv_trt_llm_request_latency_info", &["from=otlp"]), 1.0);
     assert_eq!(shown(&page, "nv_trt_llm_e2e_request_latency_seconds"), (7, 5.0 * 4.0 + 0.5 + 2.0));
     assert_eq!(shown(&page, "nv_llm_output_token_len"), (7, 5.0 * 15.0 + 1.0 + 15.0));
@@ -132,7 +140,8 @@ fn spans_of_a_server_are_the_request_times_of_its_engine() {
 
 #[test]
 fn a_request_with_an_entry_and_a_span_counts_once() {
-    let (page, _daemon) = requests_of_a_server(true);
+    let (page, in_trace) = requests_of_a_server(true);
+    assert_eq!(in_trace, 10, "spans are not drawn beside entries");
     assert_eq!(page.get("nv_trt_llm_request_latency_info", &["from=perf_metrics"]), 1.0);
     assert_eq!(shown(&page, "nv_trt_llm_e2e_request_latency_seconds"), (10, 10.0));
     // Entries have no lengths, so those of spans count.

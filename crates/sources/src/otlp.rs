@@ -1,5 +1,6 @@
 //! Receives OTLP traces of TensorRT-LLM (`otlp_traces_endpoint`) over gRPC and over HTTP with protobuf, on one port. Each span of a
-//! finished request becomes an entry like one of `/perf_metrics`. Other spans are dropped and counted. Nothing drains: an engine pushes its spans.
+//! finished request becomes an entry like one of `/perf_metrics`. Other spans are dropped and counted. Nothing drains: an engine pushes
+//! its spans.
 
 mod forward;
 mod span;
