@@ -28,6 +28,7 @@ definitions=(
   "$(module sigs.k8s.io/gateway-api-inference-extension@v1.5.0)"/config/crd/bases/inference.networking.k8s.io_inferencepools.yaml
   "$(module sigs.k8s.io/gateway-api@v1.4.1)"/config/crd/standard/gateway.networking.k8s.io_httproutes.yaml
   "$(module github.com/GoogleCloudPlatform/prometheus-engine@v0.17.2)"/charts/operator/crds/monitoring.googleapis.com_{podmonitorings,clusterpodmonitorings,clusterrules}.yaml
+  "$(module github.com/VictoriaMetrics/operator@v0.50.0)"/config/crd/overlay/crd.yaml
   "$(module github.com/grafana/grafana-operator/v5@v5.18.0)"/config/crd/bases/grafana.integreatly.org_grafanadashboards.yaml
 )
 for definition in "${definitions[@]}"; do kubectl apply --server-side -f "$definition" >/dev/null; done
@@ -113,6 +114,10 @@ applied() { # NAME ARGUMENT...
     fail "$name: $(cat "$work/warnings")"
 }
 for kind in PodMonitor ServiceMonitor; do applied $kind "${operator[@]}" --set monitoring.kind=$kind; done
+applied VMPodScrape "${operator[@]}" --set monitoring.kind=VMPodScrape
+applied "VMPodScrape with a password" "${operator[@]}" --set monitoring.kind=VMPodScrape --set 'monitoring.sidecarNamespaces={default}' \
+  --set web.tlsSecret=tls --set monitoring.basicAuth.username.name=s --set monitoring.basicAuth.username.key=k \
+  --set monitoring.tlsConfig.ca.secret.name=ca --set monitoring.tlsConfig.ca.secret.key=ca.crt
 applied PodMonitoring --set monitoring.kind=PodMonitoring
 applied "PodMonitoring with a password" --set monitoring.kind=PodMonitoring --set 'monitoring.sidecarNamespaces={default}' --set web.tlsSecret=tls \
   --set monitoring.basicAuth.username=u --set monitoring.basicAuth.password.secret.name=s --set monitoring.basicAuth.password.secret.key=k \
