@@ -63,6 +63,10 @@ CASES = {
         [("TrtllmModelUnavailable", MODEL), ("TrtllmEngineLimited", ENGINE), ("TrtllmEngineUnreachable", OTHER)],
         [("TrtllmEngineUnreachable", "b:8002")],
     ),
+    "the only pod of a model is evicted": (
+        [("TrtllmModelDown", MODEL), ("TrtllmModelUnavailable", MODEL), ("TrtllmModelNotServing", MODEL), ("TrtllmModelUnavailable", MODEL | {"model": "qwen"})],
+        [("TrtllmModelUnavailable", "llama"), ("TrtllmModelNotServing", "llama")],
+    ),
     "one of two engines hangs": (
         [("TrtllmEngineStalled", ENGINE), ("TrtllmRequestsFailing", ENGINE), ("TrtllmRequestsFailing", OTHER)],
         [("TrtllmRequestsFailing", "a:8002")],

@@ -29,7 +29,7 @@ SEVERITIES = {
 # neither is a limit that no user has chosen.
 HURTS = {
     "requests fail": r"up|(nv_trt_llm_(engine_state|requests_(finished|completed)_total|request_errors_total|disagg_ready)"
-    r"|trtllm_exporter_source_up|model:nv_trt_llm_absence:ratio|model:nv_trt_llm_engines_ready:count)",
+    r"|trtllm_exporter_source_up|model:nv_trt_llm_(absence:ratio|(ready|down):timestamp_seconds)|model:nv_trt_llm_engines_ready:count)",
     "objective missed": r"(model_version:nv_trt_llm_objective_\w+:\w+|trtllm_slo:objective_budget:ratio)",
 }
 WORDS = {"0.5": "half", "2": "twice", "3": "three"}
