@@ -60,6 +60,7 @@ one() { local file=$1; shift; step "$1: $file" "$file" "$1" "$folder/$file"; }
 one "trtllm-exporter-$version.linux-$architecture.tar.gz" tarball
 one "trtllm-exporter_$version-1_$architecture.deb" package
 one "trtllm-exporter-$version-1.$cpu.rpm" package
+one "trtllm-exporter_$version-1_$architecture.deb" repository
 one "trtllm_exporter_publisher-$version-py3-none-any.whl" wheel
 one "trtllm-exporter-cpp-$version.tar.gz" cpp
 step "image (${architectures[*]})" "" image

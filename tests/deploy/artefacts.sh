@@ -109,3 +109,23 @@ monitoring() {
   python3 -c 'import json, sys; print(*[json.load(open(file))["title"] for file in sys.argv[1:]], sep=", ")' "$top"/grafana/*.json
   rm -r "$top"
 }
+repository() { # PACKAGE: the repository of docs/install.md for apt and Helm, from which a Debian installs the package
+  local root=${DEBIAN:-$work/debian} port server code=0
+  mkdir -p "$work/repository" && cp "$1" "$folder"/trtllm-exporter-chart-*.tgz "$work/repository/" || return 1
+  (cd "$work/repository" && dpkg-scanpackages --multiversion . >Packages && "$HELM" repo index .) 2>"$work/log" || { cat "$work/log"; return 1; }
+  port=$(python3 "$repo/tests/judges/free_port.py")
+  python3 -m http.server --bind 127.0.0.1 --directory "$work/repository" "$port" >/dev/null 2>&1 & server=$!
+  curl -fs --retry 20 --retry-delay 1 --retry-connrefused -o /dev/null "http://127.0.0.1:$port/Packages"
+  # Only this source: the Debian has the dependencies.
+  echo "deb [trusted=yes] http://127.0.0.1:$port ./" >"$root/root/sources.list"
+  local apt=(chroot "$root" env DEBIAN_FRONTEND=noninteractive apt-get --quiet --yes -o Dir::Etc::SourceList=/root/sources.list -o Dir::Etc::SourceParts=/dev/null)
+  if "${apt[@]}" -o APT::Update::Error-Mode=any update >"$work/log" 2>&1 && "${apt[@]}" install trtllm-exporter >>"$work/log" 2>&1; then
+    scraped sim chroot "$root" trtllm-exporter --source=sim: --model=sim --gpu=off || code=1
+    "${apt[@]}" purge trtllm-exporter >>"$work/log" 2>&1 || code=1
+  else
+    cat "$work/log"; code=1
+  fi
+  "$HELM" template trtllm-exporter trtllm-exporter --repo "http://127.0.0.1:$port" --kube-version 1.35.0 --set image.repository=x >/dev/null || code=1
+  kill $server; wait $server 2>/dev/null || true
+  return $code
+}
