@@ -33,6 +33,18 @@ MODELS = 10
 MOVING = {"utilization_percent": 20, "power_mw": 60000, "temperature_celsius": 5, "memory_used_bytes": 1 << 30, "clock_sm_mhz": 60}
 
 
+def move(state, steady, chance):
+    """Changes the readings of the simulated GPUs whose control file is `state`. `steady` is its first content."""
+    moved = re.sub(
+        r"(?m)^(gpu\.\d+\.)(\w+)=(\d+)$",
+        lambda line: f"{line[1]}{line[2]}={int(line[3]) + chance.randint(-MOVING[line[2]], MOVING[line[2]]) if line[2] in MOVING else line[3]}",
+        steady,
+    )
+    with open(f"{state}.draft", "w") as file:
+        file.write(moved)
+    os.replace(f"{state}.draft", state)
+
+
 def recorded_pages(program, engines, gpus):
     """Records pages of one node, one per second. The readings of the GPUs change between two pages."""
     pages, chance = [], random.Random(1)
@@ -42,14 +54,7 @@ def recorded_pages(program, engines, gpus):
             with open(state) as file:
                 steady = file.read()
             for _ in range(page_size.WARM_UP + RECORDED):
-                moved = re.sub(
-                    r"(?m)^(gpu\.\d+\.)(\w+)=(\d+)$",
-                    lambda line: f"{line[1]}{line[2]}={int(line[3]) + chance.randint(-MOVING[line[2]], MOVING[line[2]]) if line[2] in MOVING else line[3]}",
-                    steady,
-                )
-                with open(f"{state}.draft", "w") as file:
-                    file.write(moved)
-                os.replace(f"{state}.draft", state)
+                move(state, steady, chance)
                 time.sleep(1)
                 pages.append(fetch(f"{exporter.url}/metrics").decode())
     return pages[-RECORDED:]
@@ -119,8 +124,8 @@ def serve(pages, port, ready):
 
 
 class Prometheus(prometheus.Prometheus):
-    def __init__(self, program, folder, targets):
-        config = prometheus.scraping([{"targets": targets}], f"{INTERVAL}s", rule_files=RULES)
+    def __init__(self, program, folder, targets, rule_files=RULES, **settings):
+        config = prometheus.scraping([{"targets": targets}], f"{INTERVAL}s", rule_files=rule_files, **settings)
         super().__init__(folder, config, "--web.enable-admin-api", program=program)
         self.data = os.path.join(folder, "prometheus")
 
