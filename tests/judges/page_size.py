@@ -2,7 +2,7 @@
 
 usage: page_size.py EXPORTER      EXPORTER must be a release build, with libnvml_standin.so beside it (or NVML_STANDIN=PATH)
 The simulated engines are busy and use speculative decoding, reuse and transfers of the KV cache. The GPUs are simulated, with all readings
-of an H100. docs/fleet.md has a part of the resulting table.
+of an H100. docs/fleet.md has some of the results.
 """
 
 import contextlib
