@@ -221,6 +221,9 @@ pub enum Command {
         /// Print the scenarios of the simulated engine instead, for --source sim:?scenario=NAME
         #[arg(long)]
         scenarios: bool,
+        /// Print the answers of the drills, too
+        #[arg(long, requires = "scenarios")]
+        answers: bool,
     },
     /// Print the manual page in roff format
     Man,

@@ -33,13 +33,15 @@ fn main() -> ExitCode {
 fn run(cli: &Cli) -> Result<(), StartError> {
     match &cli.command {
         Some(Command::CheckConfig { file }) => tools::dry_run::check_config(file, &start::prepare(cli)?.engines),
-        Some(Command::Catalog { scenarios: true, format }) => tools::catalog::print_scenarios(*format),
-        Some(Command::Catalog { scenarios: false, format }) => tools::catalog::run(*format),
+        Some(Command::Catalog { scenarios: true, answers, format }) => {
+            tools::catalog::print_scenarios(*format, *answers);
+        }
+        Some(Command::Catalog { format, .. }) => tools::catalog::run(*format),
         Some(Command::Man) => command_line::manual_page(cli::command(), include_str!("man.roff")),
         Some(Command::Completions { shell }) => command_line::completions(*shell, cli::command()),
         Some(Command::Init(arguments)) => tools::init::run(arguments)?,
         None if cli.source.iter().any(|source| source == tools::catalog::LIST_SCENARIOS) => {
-            tools::catalog::print_scenarios(CatalogFormat::Markdown);
+            tools::catalog::print_scenarios(CatalogFormat::Markdown, false);
         }
         None if cli.dry_run => tools::dry_run::run(cli, &start::prepare(cli)?.engines),
         None => start::run(cli)?,

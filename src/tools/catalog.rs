@@ -11,7 +11,7 @@ use trtllm_page::metrics::catalog::{CATALOG, Group, Metric, MetricKind, Profile}
 use trtllm_records::fields;
 use trtllm_records::schema::When;
 use trtllm_records::statistics::NOT_READ;
-use trtllm_sim::scenario::{self, Scenario};
+use trtllm_sim::scenario::{self, Scenario, UNSOLVED};
 use trtllm_verdict::cause::Cause;
 
 use trtllm_config::command_line::{print, print_json};
@@ -27,21 +27,25 @@ pub fn run(format: CatalogFormat) {
 /// With this `--source`, the exporter prints the scenarios and exits.
 pub const LIST_SCENARIOS: &str = "sim:?scenario=list";
 
-/// Prints the scenarios of the simulated engine.
-pub fn print_scenarios(format: CatalogFormat) {
-    let scenarios = scenario::all();
+/// Prints the scenarios of the simulated engine and the drills. Only with `answers`, each drill has the cause, scenario and cure.
+pub fn print_scenarios(format: CatalogFormat, answers: bool) {
+    let row = |name: &str, description: &str, Scenario { backend, cause, cure, .. }: &Scenario| json!({"name": name, "backend": backend, "cause": cause, "description": description, "cure": cure});
+    let mut rows: Vec<_> = scenario::all().iter().map(|one| row(&one.name, one.description, one)).collect();
+    rows.extend(scenario::drills().map(|(drill, one)| match answers {
+        true => row(&drill, &format!("{}: {}", one.name, one.description), &one),
+        false => json!({"name": drill, "backend": one.backend, "description": UNSOLVED}),
+    }));
     match format {
         CatalogFormat::Markdown => {
-            let row = |Scenario { name, backend, cause, description, .. }: &Scenario| {
-                format!("| `{name}` | {backend} | `{cause}` | {description} |\n")
+            let text = |row: &Value, key: &str| row[key].as_str().unwrap_or_default().to_owned();
+            let cells = |row: &Value| {
+                let cause = row["cause"].as_str().map(code).unwrap_or_default();
+                vec![code(text(row, "name")), text(row, "backend"), cause, text(row, "description")]
             };
-            let rows: String = scenarios.iter().map(row).collect();
-            print(&format!("| name | backend | cause | description |\n| --- | --- | --- | --- |\n{rows}"));
+            let rows = self::rows(rows.iter().map(cells));
+            print(&format!("| name | backend | cause | description |\n| --- | --- | --- | --- |\n{rows}\n"));
         }
-        CatalogFormat::Json => {
-            let object = |Scenario { name, backend, cause, description, cure, .. }: &Scenario| json!({"name": name, "backend": backend, "cause": cause, "description": description, "cure": cure});
-            print_json(&format!("{}\n", scenarios.iter().map(object).collect::<Value>()));
-        }
+        CatalogFormat::Json => print_json(&format!("{}\n", Value::from(rows))),
     }
 }
 

@@ -1,5 +1,9 @@
 //! The simulated Executor through the real bridge and the real binary, as a new user starts it (`--source sim:`).
 
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
 use crate::support::daemon::{Daemon, Launch};
 use crate::support::ensure;
 use crate::support::page::Page;
@@ -105,25 +109,89 @@ fn a_scenario_runs_for_each_backend() {
     }
 }
 
+fn printed(arguments: &[&str]) -> String {
+    let output = Launch::new().run(arguments);
+    assert!(output.status.success(), "{arguments:?}: {output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// The rows of `catalog --scenarios`: first the scenarios, then the drills.
+fn listed(more: &[&str]) -> [Vec<Value>; 2] {
+    let json = printed(&[&["catalog", "--scenarios", "--format", "json"], more].concat());
+    let rows: Vec<Value> = serde_json::from_str(&json).unwrap();
+    let (drills, scenarios) = rows.into_iter().partition(|row| row["name"].as_str().unwrap().starts_with("drill-"));
+    [scenarios, drills]
+}
+
 #[test]
 fn the_scenarios_are_listed_with_the_cause_that_is_expected_of_the_verdict() {
-    let printed = |arguments: &[&str]| {
-        let output = Launch::new().run(arguments);
-        assert!(output.status.success(), "{arguments:?}: {output:?}");
-        String::from_utf8(output.stdout).unwrap()
-    };
     let list = printed(&["--source", "sim:?scenario=list"]);
     assert_eq!(list, printed(&["catalog", "--scenarios"]));
-    let json: serde_json::Value =
-        serde_json::from_str(&printed(&["catalog", "--scenarios", "--format", "json"])).unwrap();
-    let scenarios = json.as_array().unwrap();
+    let [scenarios, drills] = listed(&[]);
     assert!(scenarios.iter().filter(|scenario| scenario["cause"] != "none").count() >= 60);
     assert!(scenarios.iter().filter(|scenario| scenario["cause"] == "none").count() >= 24);
-    for scenario in scenarios {
+    for scenario in &scenarios {
         let [name, backend, cause, description] =
             ["name", "backend", "cause", "description"].map(|key| scenario[key].as_str().unwrap());
         assert!(list.contains(&format!("| `{name}` | {backend} | `{cause}` | {description} |\n")), "{name}");
     }
     // The table has two header lines.
-    assert_eq!(list.lines().count(), scenarios.len() + 2);
+    assert_eq!(list.lines().count(), scenarios.len() + drills.len() + 2);
+}
+
+#[test]
+fn a_drill_is_listed_without_its_answer_unless_the_answers_are_asked_for() {
+    let [scenarios, drills] = listed(&[]);
+    let list = printed(&["catalog", "--scenarios"]);
+    for (number, drill) in (1..=10).zip(&drills) {
+        let row = format!("| `drill-{number}` | pytorch |  | An incident: find out what it is. |\n");
+        assert!(list.contains(&row), "{list}");
+        assert_eq!(drill.as_object().unwrap().len(), 3, "{drill}");
+    }
+    let [with_answers, answers] = listed(&["--answers"]);
+    assert_eq!((with_answers, answers.len(), drills.len()), (scenarios.clone(), 10, 10));
+    for answer in &answers {
+        let named = |scenario: &&Value| answer["description"].as_str().unwrap().starts_with(&of(scenario));
+        let scenario = scenarios.iter().find(named).unwrap();
+        assert_eq!((&answer["cause"], &answer["cure"]), (&scenario["cause"], &scenario["cure"]));
+    }
+    let healthy = answers.iter().filter(|answer| answer["cause"] == "none").count();
+    let causes: BTreeSet<_> = answers.iter().map(|answer| answer["cause"].as_str()).collect();
+    assert_eq!((healthy, causes.len()), (2, 9));
+}
+
+/// The name of a scenario and its description.
+fn of(scenario: &Value) -> String {
+    format!("{}: {}", scenario["name"].as_str().unwrap(), scenario["description"].as_str().unwrap())
+}
+
+#[test]
+fn nothing_that_is_served_names_the_scenario_of_a_drill() {
+    let [scenarios, drills] = listed(&[]);
+    let engine = |drill: &Value| {
+        format!("- {{source: 'sim:?scenario={0}&speed=5', model: {0}}}\n", drill["name"].as_str().unwrap())
+    };
+    let launch = Launch::new();
+    let config = launch.path("drills.yaml");
+    std::fs::write(&config, format!("engines:\n{}", drills.iter().map(engine).collect::<String>())).unwrap();
+    let arguments = ["--config.file", config.to_str().unwrap(), "--metrics.profile", "full", "--log.level", "debug"];
+    let daemon = launch.start(&arguments);
+    daemon.until(|page| {
+        let idle = |drill: &&Value| {
+            let model = format!("model={}", drill["name"].as_str().unwrap());
+            page.count("nv_trt_llm_iterations_total", &[&model]) < 20
+        };
+        ensure(!drills.iter().any(|drill| idle(&drill)), || "some drills do not run".to_owned())
+    });
+    let routes =
+        ["/metrics", "/", "/api/v1/engines", "/api/v1/findings", "/api/v1/discovery", "/api/v1/history?model=drill-1"];
+    let mut texts: Vec<_> = routes.iter().map(|route| daemon.text(route)).collect();
+    texts.push(daemon.stderr());
+    assert!(texts.iter().any(|text| text.contains("drill-10")));
+    for scenario in &scenarios {
+        // Names without a hyphen are words of HELP texts, too; no drill has such a scenario.
+        let name = scenario["name"].as_str().unwrap();
+        let shown = texts.iter().find(|text| name.contains('-') && text.contains(name));
+        assert!(shown.is_none(), "{name}: {shown:?}");
+    }
 }

@@ -8,6 +8,7 @@ sends. Nobody reads GPUs. Setups:
     rows     with enable_iter_perf_stats and enable_iter_req_stats
     both     page and rows
     socket   a publisher in the engine's process, which also sends finished requests
+    sim      no process, but the engine that the exporter simulates, as in a drill; only if --setups names it
     entries  with return_perf_metrics and perf_metrics_max_requests, as releases up to 1.2 have it; only if --setups names it
 An answer is right if it has the cause of the scenario. Without readings of a GPU, `slowdown` is right for a slow GPU. It is silent if the
 cause is `none` although something limits the engine; a silence is honest if the confidence is low and `blind` is not empty. Everything else
@@ -34,6 +35,7 @@ SETUPS = {
     "both": ("&request_stats=1", ["--perf-metrics-dir=UNREAD", "--prometheus"]),
     "socket": ("", []),
     "entries": ("", ["--prometheus"]),
+    "sim": ("", []),
 }
 # What else is right where nobody reads the GPUs.
 ALSO_RIGHT = {"clocks": {"slowdown"}, "gpu": {"slowdown"}}
@@ -43,7 +45,7 @@ KINDS = ("right", "silent, and says so", "silent", "wrong, low", "wrong, high")
 
 
 def scenarios(exporter, only):
-    listed = subprocess.run([exporter, "catalog", "--scenarios", "--format", "json"], capture_output=True, check=True, text=True)
+    listed = subprocess.run([exporter, "catalog", "--scenarios", "--answers", "--format", "json"], capture_output=True, check=True, text=True)
     return [one for one in json.loads(listed.stdout) if re.search(only, one["name"]) and not NOT_LIVE.match(one["name"])]
 
 
@@ -69,8 +71,10 @@ def watched(exporter, engines, seconds, *arguments):
         for (setup, name), (engine, more, keys) in engines.items():
             folder = os.path.join(work, setup)
             os.makedirs(folder, exist_ok=True)
-            server, source = serve(setup, name, engine, more, folder)
-            running.callback(server.stop)
+            source = engine
+            if setup != "sim":
+                server, source = serve(setup, name, engine, more, folder)
+                running.callback(server.stop)
             entries.append({"source": source, "model": f"{setup}/{name}", **keys})
         config = os.path.join(work, "engines.json")  # JSON is YAML
         with open(config, "w") as file:
@@ -107,7 +111,7 @@ def kind(expected, verdict):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("exporter")
-    parser.add_argument("--only", default=".", metavar="REGEX")
+    parser.add_argument("--only", default="^(?!drill-)", metavar="REGEX")
     parser.add_argument("--setups", default="records,page,rows,both,socket")
     parser.add_argument("--seconds", type=float, default=140)
     parser.add_argument("--at-once", type=int, default=30)

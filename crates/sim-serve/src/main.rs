@@ -48,6 +48,9 @@ fn run(arguments: Arguments) -> Result<(), String> {
                 scenario.name, scenario.backend, scenario.cause, scenario.description
             );
         }
+        for (drill, scenario) in trtllm_sim::scenario::drills() {
+            let _ = writeln!(out, "{drill:<32} {:<22} {}", scenario.backend, trtllm_sim::scenario::UNSOLVED);
+        }
         return Ok(());
     }
     let engine = arguments.simulated(&arguments.engine)?;

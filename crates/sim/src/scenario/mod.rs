@@ -1,10 +1,13 @@
 //! Named situations with a known cause. A scenario is a healthy engine with one change that causes trouble. The submodules contain the
 //! tables of situations.
 
+mod drills;
 mod faults;
 mod healthy;
 mod limits;
 mod work;
+
+pub use drills::{UNSOLVED, drills};
 
 use crate::config::{CacheManager, Config, Era, Release};
 use crate::load::Arrivals;
@@ -96,8 +99,12 @@ pub fn all() -> Vec<Scenario> {
     troubled.chain(healthy).collect()
 }
 
-/// The scenario of this name.
+fn named(name: &str) -> Option<Scenario> {
+    all().into_iter().find(|scenario| scenario.name == name)
+}
+
+/// The scenario of this name or of this drill.
 #[must_use]
 pub fn find(name: &str) -> Option<Scenario> {
-    all().into_iter().find(|scenario| scenario.name == name)
+    named(name).or_else(|| drills().find_map(|(drill, scenario)| (drill == name).then_some(scenario)))
 }

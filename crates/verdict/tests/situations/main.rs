@@ -17,7 +17,8 @@ use play::Play;
 use trtllm_records::Objectives;
 use trtllm_sim::Config;
 use trtllm_sim::config::{Fault, Slow};
-use trtllm_sim::scenario::{Scenario, all};
+use trtllm_sim::options::{Host, Options};
+use trtllm_sim::scenario::{Scenario, all, drills, find};
 use trtllm_verdict::cause::Cause;
 use trtllm_verdict::gpu_window::{GpuMark, GpuWindow};
 use trtllm_verdict::input::VerdictInput;
@@ -102,6 +103,23 @@ fn each_situation_has_its_cause_and_a_remedy_that_helps_and_healthy_engines_have
     );
 }
 
+/// As `sim:?scenario=drill-N` runs it.
+fn drill(name: &str) -> Scenario {
+    let options = Options::parse(&format!("sim:?scenario={name}")).unwrap();
+    Scenario { config: options.config(&Host { rows: false, ..Host::default() }), ..find(name).unwrap() }
+}
+
+#[test]
+fn each_drill_has_the_cause_of_its_scenario() {
+    let played = drills().map(|(name, _)| drill(&name)).collect();
+    let failures = play_each(played, |scenario, play| {
+        play.until(UNTIL);
+        let Some(verdict) = play.verdicts.verdict() else { return Some("no verdict".to_owned()) };
+        (verdict.cause.name() != scenario.cause).then(|| format!("{}: {}", verdict.cause.name(), verdict.says))
+    });
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
 fn input(config: &Config) -> VerdictInput {
     let mut play = Play::new(config, 5);
     play.until(UNTIL);
@@ -184,7 +202,7 @@ fn a_request_that_misses_its_objective_without_any_delay_is_explained() {
 
 #[test]
 fn the_cost_names_the_missed_objective() {
-    let scenario = trtllm_sim::scenario::find("batch-limit").unwrap();
+    let scenario = find("batch-limit").unwrap();
     let mut play = Play::new(&scenario.config, 1);
     let ttft = Some(Duration::from_millis(500));
     play.set_objectives(Objectives { ttft, ..Objectives::default() });
