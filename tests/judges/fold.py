@@ -59,7 +59,7 @@ LATER = {
 COUNTERS = """iterations iterations_lost iterations_unreported engine_restarts requests_started requests_completed context_tokens generation_tokens
  kv_cache_blocks_allocated kv_cache_blocks_newly_allocated kv_cache_blocks_reused kv_cache_blocks_missed
  spec_decode_draft_tokens spec_decode_accepted_tokens spec_decode_drafted_requests spec_decode_draft_seconds
- request_pauses""".split()
+ request_pauses recomputed_tokens""".split()
 # Counters that add up numbers of batches. They are incomplete if the engine reports only some of its iterations.
 OF_BATCHES = ["context_tokens", "generation_tokens", *(name for name in COUNTERS if name.startswith("spec_decode"))]
 CUMULATIVE = {"allocTotalBlocks": "allocated", "allocNewBlocks": "newly_allocated", "reusedBlocks": "reused",
@@ -295,6 +295,7 @@ class Fold:
         latency = (self.flush(r) if flush
                    else self.iteration(r, Iteration(n, late=False, missing=missing), rank, lost_more))
         times = self.time(r, latency, flush, gap)
+        self.block = (r.get("kvCacheStats") or {}).get("tokensPerBlock")
         if r.get("requestStats") is not None:
             self.rows(r["requestStats"], times)
         self.last = r
@@ -672,6 +673,7 @@ class Fold:
                 if number in self.ended:
                     continue
                 self.ended.add(number)
+                self.recomputed(self.lives.get(number), row)
                 unseen = None
                 if row["scheduled"] and known:  # a whole static batch can run between two records
                     unseen = {"arrived": times["arrived"], "scheduled": None, "first": None, "tokens": 0}
@@ -681,6 +683,7 @@ class Fold:
             if life is None or tokens < life["tokens"]:
                 life = self.lives[number] = {"arrived": times["arrived"] if known else None, "scheduled": None, "first": None,
                                              "paused": False}
+            self.recomputed(life, row)
             life["tokens"], life["round"], life["queued"] = tokens, self.rounds, row["stage"] == "QUEUED"
             if row["scheduled"] and life["scheduled"] is None:
                 life["scheduled"] = times["scheduled"]
@@ -694,6 +697,19 @@ class Fold:
         if self.rounds % 64 == 0:  # forget requests without recent rows: their last row was lost
             self.lives = {number: life for number, life in self.lives.items()
                           if life["round"] >= self.rounds - (65536 if life["queued"] else 64)}
+
+    def recomputed(self, life, row):
+        """Counts the tokens of a context that is computed again, because the request was paused. It has computed all tokens but the
+        last one if it has an answer, and else those up to its highest position. A block that it finds is not computed."""
+        if life is None or "reusedBlocksPerRequest" not in row or not self.block:
+            return
+        place, blocks, generates = row["contextPrefillPosition"], row["reusedBlocksPerRequest"], row["stage"].startswith("GEN")
+        was, reused, highest, generated = life.get("context", (0, 0, 0, False))
+        highest = max(highest, was)
+        begin = 0 if place < was or generated and place > was else was
+        end = place - generates if life.get("tokens") else min(place, highest)
+        self.count("recomputed_tokens", max(0, end - begin - max(0, blocks - reused) * self.block))
+        life["context"] = place, blocks, highest, generates
 
     def complete(self, row, life, times, known):
         self.rows_seen = True

@@ -462,7 +462,7 @@ impl EngineFold {
     ) -> Result<(), Implausible> {
         let mut repaired = None;
         let entry = schema::check(entry, &mut repaired, &mut self.rejected)?;
-        let tokens_per_block = self.latest.and_then(|latest| latest.kv?.tokens_per_block);
+        let tokens_per_block = self.tokens_per_block();
         let overlaps = self.latest.is_some_and(|latest| latest.scheduler_mode == Some(SchedulerMode::Overlap));
         let engine = EntryContext { is_span, tokens_per_block, handling_lag: u64::from(overlaps) };
         let is_first_report = self.requests.absorb_perf_metrics(entry, &engine, now, observer);
@@ -570,11 +570,13 @@ impl EngineFold {
         if !rows.is_empty() {
             self.requests.note_rows();
         }
+        self.lifecycles.tokens_per_block = self.tokens_per_block();
         let changes = span.map(|span| self.lifecycles.absorb(rows, span)).unwrap_or_default();
         let tells_pauses = rows.iter().any(|row| self.tells_pauses(row));
         if tells_pauses {
             add_known(&mut self.totals.request_pauses, Some(changes.pauses));
         }
+        add_known(&mut self.totals.recomputed_tokens, changes.recomputed_tokens);
         if tells_pauses || !changes.over.is_empty() {
             observer.pauses(&changes.over);
         }
@@ -585,6 +587,10 @@ impl EngineFold {
             let lifecycle = lifecycles.next_if(|lifecycle| Some(lifecycle.id) == row.id);
             self.requests.absorb_complete_row(row, lifecycle, self.totals.is_sampled(), now, observer);
         }
+    }
+
+    fn tokens_per_block(&self) -> Option<i64> {
+        self.latest.and_then(|latest| latest.kv?.tokens_per_block)
     }
 
     /// Whether the row tells if its request is paused. The PyTorch engine leaves the default, which is false.

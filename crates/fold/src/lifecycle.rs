@@ -11,6 +11,8 @@ use std::collections::hash_map::Entry;
 use trtllm_records::request::{RequestStage, RequestStats};
 
 use super::clock::ClockSpan;
+use super::finished_request::reused_tokens;
+use super::saturating::add_known;
 
 /// Number of requests that are followed at the same time, including some that have ended. Further requests are counted, but
 /// have no times.
@@ -54,6 +56,8 @@ pub(crate) struct Lifecycles {
     /// The latest arrival of a request that has left the queue.
     admitted_us: Option<i64>,
     pub stages: Option<Stages>,
+    /// Of the KV cache in the last record.
+    pub tokens_per_block: Option<i64>,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -77,6 +81,12 @@ struct Followed {
     /// Tokens of the prompt when the first token was there. After a pause, the C++ executor adds the answer so far to the prompt.
     prompt_tokens: Option<i64>,
     was_paused: bool,
+    /// The last row's prefill position and number of reused blocks, and whether the request was generating.
+    position: i64,
+    reused_blocks: i64,
+    generates: bool,
+    /// The highest prefill position so far.
+    computed: i64,
     /// Value of `Lifecycles::iterations` at the request's last row.
     last_seen: u64,
 }
@@ -112,6 +122,23 @@ impl Followed {
             true => complete,
             false => tokens >= self.tokens || complete && tokens == 0,
         }
+    }
+
+    /// Tokens of its context that were computed since the last row although they were computed before, too. Upstream's
+    /// `LlmRequest::pause` sets the prefill position to 0 and makes the answer so far a part of the prompt. A request that resumes
+    /// skips the blocks that it finds in the KV cache. Absent if the row does not tell its position or blocks.
+    fn recomputed(&mut self, row: &RequestStats, tokens_per_block: Option<i64>) -> Option<u64> {
+        let (position, blocks) = (row.context_prefill_position?, row.reused_blocks_per_request?);
+        let found = reused_tokens(Some((blocks - self.reused_blocks).max(0)), tokens_per_block)?;
+        let generates = matches!(row.stage, Some(RequestStage::Generation | RequestStage::Complete));
+        // The position only rises during generation if a pause was in no row.
+        let is_paused = position < self.position || self.generates && position > self.position;
+        let from = if is_paused { 0 } else { self.position };
+        self.computed = self.computed.max(self.position);
+        // With an answer, only its last token was not in the KV cache before.
+        let before = if self.tokens > 0 { position - i64::from(generates) } else { position.min(self.computed) };
+        (self.position, self.reused_blocks, self.generates) = (position, blocks, generates);
+        Some(u64::try_from(before.saturating_sub(from.saturating_add_unsigned(found))).unwrap_or(0))
     }
 
     /// The times of the request, at the first row that reports it complete. Absent if some are unknown.
@@ -160,6 +187,8 @@ pub(crate) struct StageChanges {
     pub pauses: u64,
     /// Pauses that have ended, of requests that already had tokens.
     pub over: Vec<Pause>,
+    /// Context tokens that were computed before a pause of their request, too. Absent if no row tells.
+    pub recomputed_tokens: Option<u64>,
 }
 
 impl Lifecycles {
@@ -235,6 +264,7 @@ impl Lifecycles {
             *request = new;
         }
         request.last_seen = self.iterations;
+        add_known(&mut changes.recomputed_tokens, request.recomputed(row, self.tokens_per_block));
         if row.stage != Some(RequestStage::Queued) {
             request.is_queued = false;
             self.admitted_us = self.admitted_us.max(request.arrived_us);
@@ -390,6 +420,26 @@ mod tests {
         let pauses: u64 =
             [true, true, false, true].map(|on| lifecycles.absorb(&paused(on), span(1)).pauses).iter().sum();
         assert_eq!(pauses, 2);
+    }
+
+    #[test]
+    fn tokens_are_computed_again_after_a_pause_except_those_in_blocks_that_are_found() {
+        use RequestStage::{Context, Generation};
+        let mut lifecycles = Lifecycles { tokens_per_block: Some(32), ..Lifecycles::default() };
+        let mut at = |iteration, stage, tokens, position, blocks| {
+            let row = row(7, stage, tokens);
+            let (context_prefill_position, reused_blocks_per_request) = (Some(position), blocks);
+            let row = RequestStats { context_prefill_position, reused_blocks_per_request, ..row };
+            lifecycles.absorb(&[row], span(iteration)).recomputed_tokens
+        };
+        assert_eq!(at(1, Context, 0, 64, None), None);
+        // Paused with a part of its prompt, and with 5 tokens of its answer.
+        assert_eq!([at(2, Context, 0, 64, Some(2)), at(3, Context, 0, 0, Some(2))], [Some(0); 2]);
+        assert_eq!([at(4, Context, 0, 96, Some(2)), at(5, Generation, 1, 100, Some(2))], [Some(64), Some(0)]);
+        assert_eq!([at(6, Generation, 5, 100, Some(2)), at(7, Context, 5, 0, Some(2))], [Some(0); 2]);
+        assert_eq!([at(8, Context, 5, 64, Some(3)), at(9, Generation, 6, 105, Some(3))], [Some(32), Some(40)]);
+        // A pause whose rows were lost.
+        assert_eq!(at(10, Generation, 11, 110, Some(3)), Some(109));
     }
 
     #[test]

@@ -49,6 +49,8 @@ pub struct EngineTotals {
     pub pools: PoolTotals,
     /// Number of times that a request was paused. Absent until the engine reports its requests.
     pub request_pauses: Option<u64>,
+    /// Context tokens that were computed before a pause of their request, too. Absent until rows of requests tell their blocks.
+    pub recomputed_tokens: Option<u64>,
     /// Absent until a second rank of attention data parallelism is seen.
     pub ranks: Option<Box<RankTotals>>,
     /// Seconds. One observation per batch whose time is known (see `batch_time`).
@@ -96,6 +98,7 @@ impl Default for EngineTotals {
             cross_kv_cache_blocks: None,
             pools: PoolTotals::default(),
             request_pauses: None,
+            recomputed_tokens: None,
             ranks: None,
             iteration_latency: Histogram::new(ITERATION_SECONDS),
             iteration_scheduled_requests: Histogram::new(BATCH_REQUESTS),

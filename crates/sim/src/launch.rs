@@ -176,6 +176,7 @@ impl Engine {
             self.truth.drafted += batch.drafted;
             self.truth.accepted += batch.decoded - u64::from(batch.work.generation_requests);
             self.truth.pauses += u64::from(batch.work.paused);
+            self.truth.recomputed_tokens += batch.recomputed;
         }
     }
 }

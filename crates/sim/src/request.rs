@@ -51,6 +51,8 @@ pub(crate) struct Request {
     /// Blocks that GUARANTEED_NO_EVICT has promised to the request and that the request has not taken yet.
     pub(crate) promised: u32,
     pub(crate) paused: bool,
+    /// The most tokens that were in the KV cache before a pause.
+    pub(crate) computed: u32,
     /// Its part of each launched batch that is not handled yet, by the slot of the batch.
     pub(crate) shares: [Share; 2],
     /// Decoding steps so far, and steps that ended a context phase.
@@ -148,7 +150,8 @@ impl Request {
     /// The stage of a request with this many tokens in the KV cache.
     pub(crate) fn stage(&self, filled: u32) -> Stage {
         let is_decoding = self.is_admitted() && filled >= self.context;
-        if is_decoding || self.generated > 0 { Stage::Generation } else { Stage::Context }
+        let was_paused = self.context > self.arrival.prompt;
+        if is_decoding || self.generated > 0 && !was_paused { Stage::Generation } else { Stage::Context }
     }
 
     /// Whether its KV cache is still being transferred.

@@ -33,6 +33,8 @@ pub(crate) struct Batch {
     pub(crate) resumed: u32,
     /// Cached tokens that count against the limit of tokens.
     uncredited: u64,
+    /// Context tokens of paused requests that were computed before their pause, too.
+    pub(crate) recomputed: u64,
     pub(crate) answers: Answers,
 }
 
@@ -183,6 +185,7 @@ impl Rank {
     /// unhandled batch counts, and is computed again, too.
     fn pause(&mut self, index: usize) {
         let request = &mut self.active[index];
+        request.computed = request.computed.max(request.launched_filled());
         self.cache.store(&request.keys, &request.blocks, request.launched_filled());
         self.cache.release(&request.blocks);
         self.promised -= request.promised as usize;
@@ -249,6 +252,7 @@ impl Rank {
             batch.work.context_requests += 1;
             batch.work.context_tokens += u64::from(chunk);
             batch.work.context_kv_tokens += u64::from(filled);
+            batch.recomputed += u64::from((filled + chunk).min(request.computed).saturating_sub(filled));
             batch.work.attention_pairs += f64::from(chunk) * (f64::from(filled) + f64::from(chunk) / 2.0);
         }
     }

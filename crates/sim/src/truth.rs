@@ -71,6 +71,8 @@ pub struct Truth {
     pub drafted: u64,
     pub accepted: u64,
     pub pauses: u64,
+    /// Context tokens that were computed before a pause of their request, too.
+    pub recomputed_tokens: u64,
     pub restarts: u64,
     /// Records that the C++ Executor wrote because it became idle.
     pub flushes: u64,

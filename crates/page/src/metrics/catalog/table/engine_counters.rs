@@ -193,4 +193,8 @@ families! {
     RequestPauses(|engine| engine.totals.request_pauses) =
         ENGINE.counter("nv_trt_llm_request_pauses_total").in_default().stable()
         .help("Request pauses for lack of resources.").feeds("paused");
+    RecomputedTokens(|engine| engine.totals.recomputed_tokens) =
+        ENGINE.counter("nv_trt_llm_recomputed_tokens_total")
+        .help("Context tokens that were computed again after a pause of their request.")
+        .when(&[When::Rows]);
 }
