@@ -1,8 +1,12 @@
 //! Situations caused by faults.
 
 use super::{ALL, CPP, PY, Situation, rate};
-use crate::config::{Fault, Slow};
+use crate::config::{Config, Fault, Slow};
 use crate::load::Length;
+
+fn memory_grows(config: &mut Config) {
+    config.faults = vec![Fault::MemoryGrowth { bytes_per_second: 5e7, limit: 3e9 }];
+}
 
 pub(super) const TABLE: &[Situation] = &[
     Situation {
@@ -68,8 +72,8 @@ pub(super) const TABLE: &[Situation] = &[
         name: "memory",
         cause: "memory",
         says: "Host memory grows until allocations fail.",
-        on: ALL,
-        change: |c| c.faults = vec![Fault::MemoryGrowth { bytes_per_second: 5e7, limit: 3e9 }],
+        on: &[CPP],
+        change: memory_grows,
         cure: "fix the leak",
     },
     Situation {
@@ -99,6 +103,15 @@ pub(super) const TABLE: &[Situation] = &[
             c.load.prompt = Length::Mixed { short: 300, long: 3000, share: 0.1 };
         },
         cure: "turn chunked context on",
+    },
+    Situation {
+        name: "memory",
+        // Records of PyTorch do not tell host memory, only that requests fail.
+        cause: "errors",
+        says: "Host memory grows until allocations fail.",
+        on: PY,
+        change: memory_grows,
+        cure: "fix the leak",
     },
     Situation {
         name: "statistics-lost",

@@ -117,7 +117,7 @@ fn pytorch(record: &Record, era: Era, manager: CacheManager, epoch_us: i64) -> V
         "maxNumActiveRequests": record.max_active,
         "maxBatchSizeStatic": 0, "maxBatchSizeTunerRecommended": 0, "maxBatchSizeRuntime": 0,
         "maxNumTokensStatic": 0, "maxNumTokensTunerRecommended": 0, "maxNumTokensRuntime": 0,
-        "gpuMemUsage": record.gpu_memory, "cpuMemUsage": record.cpu_memory - 68_172, "pinnedMemUsage": 0,
+        "gpuMemUsage": record.gpu_memory, "cpuMemUsage": 0, "pinnedMemUsage": 0,
         "kvCacheStats": cache(view, true, true),
         "inflightBatchingStats": inflight,
     }));

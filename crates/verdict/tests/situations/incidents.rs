@@ -154,7 +154,7 @@ fn alerts_of(name: &str) -> &'static [&'static str] {
         "wedge" | "hang" => &["TrtllmEngineStalled", "TrtllmModelNotServing", "TrtllmModelUnavailable"],
         // The play ends while the engine loads, and its last state is held for twelve minutes.
         "restarts" => &["TrtllmModelNotServing", "TrtllmModelUnavailable"],
-        "errors" | "errors-timeouts" | "memory" => &["TrtllmRequestsFailing"],
+        "errors" | "errors-timeouts" | "memory-cpp" => &["TrtllmRequestsFailing"],
         "statistics-lost" | "statistics-second-reader" => &["TrtllmStatisticsLost"],
         _ => &[],
     }
