@@ -61,11 +61,11 @@ pub(super) fn unavailable(input: &VerdictInput) -> Option<Found> {
 pub(crate) fn silent(state: EngineState, silence: Option<&Silence>) -> Option<Found> {
     let silence = silence?;
     if let Some(PodTrouble::Down(why)) = &silence.pod {
-        let is_long = silence.seconds >= SILENT;
         return Some(
             Found::new(format!("The engine's pod is down, for {} so far: {why}.", time(silence.seconds)))
-                .with("time without an answer", silence.seconds, Unit::Seconds, SILENT)
-                .severity(if is_long { Severity::Critical } else { Severity::Warning })
+                .with("time without an answer", silence.seconds, Unit::Seconds, None)
+                // The reason is known, so waiting shows nothing more.
+                .severity(Severity::Critical)
                 .remedy(
                     "Read the log of the container that ended (kubectl logs POD --previous). After OOMKilled, raise its limit of memory; \
                      after Evicted, free what the node lacks.",
@@ -307,7 +307,7 @@ mod tests {
         let found = silent(EngineState::Busy, Some(&silence(5.0))).unwrap();
         assert_eq!(
             (&*found.says, found.severity),
-            ("The engine's pod is down, for 5.0 s so far: Evicted.", Severity::Warning)
+            ("The engine's pod is down, for 5.0 s so far: Evicted.", Severity::Critical)
         );
         assert_eq!(silent(EngineState::Unreachable, Some(&silence(150.0))).unwrap().severity, Severity::Critical);
         let (says, severity) = told(|silence| {
