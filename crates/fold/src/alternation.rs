@@ -90,8 +90,10 @@ impl Alternation {
         let step = iter.checked_sub(last);
         let stamp = (record.timestamp.map(|time| time.micros), record.iter_latency_ms);
         let is_other = stamp != std::mem::replace(&mut self.stamp, stamp);
-        self.repeats_numbers |= kind == RecordKind::Repeated && !is_first;
-        if kind == RecordKind::Restart || kind == RecordKind::Repeated && is_other && !self.repeats_numbers {
+        // While nothing is counted, each record is a new one.
+        let repeats = step == Some(0) && matches!(kind, RecordKind::Repeated | RecordKind::New);
+        self.repeats_numbers |= repeats && !is_first;
+        if kind == RecordKind::Restart || repeats && is_other && !self.repeats_numbers {
             self.note_sign(now);
         }
         if self.several && step.is_none() {
@@ -265,7 +267,7 @@ mod tests {
             let (mut alternation, mut now) = (Alternation::default(), Instant::now());
             for (index, answer) in numbers.iter().enumerate() {
                 for iter in *answer {
-                    let repeated = alternation.last == Some(*iter);
+                    let repeated = alternation.last == Some(*iter) && !alternation.several;
                     let kind = if repeated { RecordKind::Repeated } else { RecordKind::New };
                     let iter_latency_ms = Some(20.0 + (index % engines) as f64);
                     let record = IterationStats { iter: Some(*iter), iter_latency_ms, ..IterationStats::default() };
@@ -277,6 +279,8 @@ mod tests {
             alternation.are_several()
         };
         assert!(answers(2, &[&[7], &[7, 8], &[8], &[8, 9]]), "two engines in turn");
+        let long: Vec<_> = (7..200).flat_map(|iter| [vec![iter], vec![iter, iter + 1]]).collect();
+        assert!(answers(2, &long.iter().map(Vec::as_slice).collect::<Vec<_>>()), "for some minutes");
         assert!(!answers(2, &[&[7], &[7, 8], &[8], &[9]]), "twice may be chance");
         assert!(!answers(1, &[&[7], &[7], &[7], &[7]]), "a cache gives the same record again");
         let rows: [&[u64]; 5] = [&[7, 7], &[8, 8, 9], &[9, 10], &[10, 11], &[11]];
