@@ -177,7 +177,8 @@ mod tests {
             "requestStats": [{"id": 7, "stage": "x"}, true, 1.5]}, {"second": 1"#;
         let keys: Vec<String> = keys_of_first(text.as_bytes()).into_iter().collect();
         assert_eq!(keys, ["byPool", "id", "iter", "kvCacheStats", "maxNumBlocks", "requestStats", "slotSize", "stage"]);
-        for nothing in ["[]", "", "{\"iter\":1}", "[1", "\"x\""] {
+        assert!(keys_of_first(b"{\"iter\":1}").contains("iter"), "an object without an array");
+        for nothing in ["[]", "", "[1", "\"x\""] {
             assert!(keys_of_first(nothing.as_bytes()).is_empty(), "{nothing}");
         }
     }
