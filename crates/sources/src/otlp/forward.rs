@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, LazyLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
@@ -13,6 +13,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 
 use trtllm_records::{ForwardedSpans, SpanLoss};
+use trtllm_service::log::LogLimit;
 
 use super::HTTP_PATH;
 use crate::OpenError;
@@ -87,7 +88,7 @@ impl Forwarder {
 }
 
 async fn send_all(mut client: HttpClient, mut exports: UnboundedReceiver<Export>, counts: Arc<Counts>) {
-    let mut fails = false;
+    let (mut fails, mut limit) = (false, LogLimit::default());
     while let Some(Export { body, is_gzip, spans, _room }) = exports.recv().await {
         let mut headers = HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static("application/x-protobuf"))]);
         if is_gzip {
@@ -103,16 +104,18 @@ async fn send_all(mut client: HttpClient, mut exports: UnboundedReceiver<Export>
             Some(_) => counts.lose(SpanLoss::Failed, spans),
         }
         let endpoint = &client.server.target;
-        match failure {
-            Some(kind) if !fails => {
+        // A receiver that fails and recovers all the time must not fill the log.
+        let is_told = failure.is_some() != fails && limit.allow(Instant::now()).is_some();
+        match failure.filter(|_| is_told) {
+            Some(kind) => {
                 tracing::warn!(
                     endpoint,
                     kind,
                     "spans cannot be forwarded and are dropped; check --otlp.endpoint and the receiver there"
                 );
             }
-            None if fails => tracing::info!(endpoint, "spans are forwarded again"),
-            _ => {}
+            None if is_told => tracing::info!(endpoint, "spans are forwarded again"),
+            None => {}
         }
         fails = failure.is_some();
     }
