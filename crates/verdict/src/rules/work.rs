@@ -14,7 +14,7 @@ const CONTEXT_OVERLOADED: f64 = 0.4;
 const GENERATION: f64 = 0.5;
 /// The phase must also take at least this share of the time that all work takes.
 const OF_WORK: f64 = 0.75;
-/// Decoding: with few prompts in each iteration, they still take some time.
+/// The same for decoding: even a few prompts in each iteration take a part of its time.
 const DECODING_OF_WORK: f64 = 0.7;
 /// Speculation costs more than it saves if tokens per second with it ÷ without it are below this.
 const GAIN: f64 = 0.95;
@@ -137,7 +137,7 @@ pub(super) fn generation_work(input: &VerdictInput) -> Option<Found> {
         let batch = input.of_iterations(input.now.sums.scheduled);
         Found::new(format!("Decoding needs {} of the time, with {batch:.0} requests in the batch.", percent(generation)))
             .with("time for decoding", generation, Unit::Share, GENERATION)
-            .with("its share of all work", share, Unit::Share, OF_WORK)
+            .with("its share of all work", share, Unit::Share, DECODING_OF_WORK)
             .with("mean requests in the batch", batch, Unit::Count, None)
             .severity(input.severity())
             .remedy("Add replicas, quantise the model or its KV cache, shorten contexts, or use speculation where batches are small.", &[])
