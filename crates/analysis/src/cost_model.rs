@@ -70,9 +70,14 @@ const FEATURES: usize = 4;
 const MEMORY: f64 = 20_000.0;
 /// Number of iterations that are needed before the fit is used.
 const ENOUGH: f64 = 60.0;
-/// Number of iterations with about the same work that are needed before an iteration is compared with their mean. Fewer are no mean
-/// where the host is the limit, because the batch after a prompt is short and the others are long.
+/// Number of iterations with about the same work, and the relative standard error of their mean, that are needed before an iteration is
+/// compared with it. Where the host is the limit, the batch after a prompt is short and the others are long, so many are needed.
 const KNOWN: f32 = 16.0;
+const ERROR_OF_KNOWN: f32 = 0.03;
+/// Number of iterations of a slow engine that are learned as work that is new.
+const CONVERTED: f32 = 100.0;
+/// What a token adds within equal work counts as measured if the work varies by more than this share, for one iteration.
+const VARIED: f32 = 0.3;
 /// Number of iterations with about the same work that are needed before their mean is published. Where the costs have a step,
 /// even a few are better than the fit.
 const SEEN: f32 = 8.0;
@@ -145,6 +150,10 @@ struct Cell {
     weight: f32,
     seconds: f32,
     work: [f32; FEATURES - 1],
+    /// Covariances of the generation tokens, the KV tokens and the seconds.
+    covariances: [[f32; 3]; 3],
+    /// Some of the iterations are of a slow engine. Their seconds are those that it would have needed before.
+    is_converted: bool,
 }
 
 /// An iteration that has just run.
@@ -157,7 +166,7 @@ struct Recent {
 }
 
 /// JSON of `/api/v1/model`: number and means of iterations with about the same work.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct EqualWork {
     /// At most 500: older iterations are forgotten.
@@ -166,6 +175,9 @@ pub struct EqualWork {
     pub context_tokens: f64,
     pub generation_tokens: f64,
     pub kv_tokens: f64,
+    /// Seconds that a generation token and a KV token more add among these iterations.
+    pub per_generation_token: f64,
+    pub per_kv_token: f64,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -181,7 +193,7 @@ pub struct CostModel {
     /// Mean of recent times ÷ expected times, where iterations with about the same work are known.
     drift: f64,
     /// The same mean over fewer iterations: over the last five or, while the engine is slow, over all slow ones, at most 50. `paced` is
-    /// that number.
+    /// that number. Iterations that are compared with converted means do not count.
     pace: f64,
     paced: f64,
     /// The same as `drift` where the expected times are from the fit, because no such iterations are known. They may have a larger
@@ -233,6 +245,38 @@ fn step(value: f64, first: f64, steps: usize) -> usize {
     (1 + (2.0 * doublings).ceil() as usize).min(steps - 1)
 }
 
+/// The steps of generation tokens and of context tokens. Work at the same steps is about the same.
+#[must_use]
+pub fn steps(context_tokens: f64, generation_tokens: f64) -> [usize; 2] {
+    let requests = match context_tokens > 0.0 {
+        true => step(generation_tokens, 1.0, STEPS_OF_REQUESTS),
+        false => decoding_step(generation_tokens),
+    };
+    [requests, step(context_tokens, 32.0, STEPS_OF_TOKENS)]
+}
+
+/// Steps of batches that only decode. A PyTorch engine pads them to the next CUDA graph: by default, it has graphs for 1, 2, 4 and the
+/// multiples of 8 up to 128 requests, then for powers of two (upstream: `_generate_cuda_graph_batch_sizes`).
+const GRAPHS: f64 = 128.0;
+
+fn decoding_step(tokens: f64) -> usize {
+    match tokens {
+        ..=0.0 => 0,
+        ..=8.0 => 1 + tokens.log2().ceil().max(0.0) as usize,
+        ..=GRAPHS => 3 + (tokens / 8.0).ceil() as usize,
+        _ => (19 + (2.0 * (tokens / GRAPHS).log2()).ceil() as usize).min(STEPS_OF_REQUESTS - 1),
+    }
+}
+
+/// The most tokens of such a step.
+fn end_of_step(step: usize) -> f64 {
+    match step {
+        ..=4 => f64::exp2(step as f64 - 1.0),
+        ..=19 => 8.0 * (step - 3) as f64,
+        _ => GRAPHS * f64::exp2((step - 19) as f64 / 2.0),
+    }
+}
+
 impl CostModel {
     /// The costs by the fit. Absent before enough iterations, or if the costs are too far from linear.
     #[must_use]
@@ -255,13 +299,19 @@ impl CostModel {
 
     /// The means of past iterations, by work.
     pub fn equal_work(&self) -> impl Iterator<Item = EqualWork> {
+        let fit = self.fit.unwrap_or_default();
         let known = self.cells.iter().filter(|cell| cell.weight >= SEEN);
-        known.map(|cell| EqualWork {
-            iterations: cell.weight.into(),
-            seconds: cell.seconds.into(),
-            context_tokens: f64::from(cell.work[0]) * 1e3,
-            generation_tokens: f64::from(cell.work[1]) * 1e2,
-            kv_tokens: f64::from(cell.work[2]) * 1e5,
+        known.map(move |cell| {
+            let [per_generation_token, per_kv_token] = cell.prices(&fit);
+            EqualWork {
+                iterations: cell.weight.into(),
+                seconds: cell.seconds.into(),
+                context_tokens: f64::from(cell.work[0]) * 1e3,
+                generation_tokens: f64::from(cell.work[1]) * 1e2,
+                kv_tokens: f64::from(cell.work[2]) * 1e5,
+                per_generation_token: per_generation_token / 1e2,
+                per_kv_token: per_kv_token / 1e5,
+            }
         })
     }
 
@@ -274,7 +324,8 @@ impl CostModel {
         let pairs = (1..sizes.len()).flat_map(|large| (0..large).rev().map(move |small| [small, large]));
         pairs.map(|pair| pair.map(|at| sizes[at])).find(|[small, large]| {
             let times = |of: fn(&EqualWork) -> f64| of(large) / of(small);
-            let tokens = times(|work| work.generation_tokens).max(times(|work| work.kv_tokens + 1.0));
+            let padded = |work: &EqualWork| end_of_step(decoding_step(work.generation_tokens));
+            let tokens = times(padded).max(times(|work| work.kv_tokens + 1.0));
             times(|work| work.seconds) > STEP * tokens
         })
     }
@@ -282,7 +333,7 @@ impl CostModel {
     /// Seconds that an iteration with this work would take, if known, and the share of that time that prompts take.
     pub(crate) fn predict(&self, work: &Work) -> (Option<f64>, f64) {
         let features = work.features();
-        let expected = self.expected(work, &features).or_else(|| self.estimate(&features));
+        let expected = self.expected(work, &features).or_else(|| self.estimate(work, &features));
         (expected, self.context_share(work, &features))
     }
 
@@ -292,9 +343,8 @@ impl CostModel {
             return Judged::default();
         }
         let features = work.features();
-        let known = self.expected(work, &features);
-        let estimate = if known.is_none() { self.estimate(&features) } else { None };
-        let mut judged = Judged { expected: known.or(estimate), is_estimate: known.is_none(), ..Judged::default() };
+        let expected = self.expected(work, &features).or_else(|| self.estimate(work, &features));
+        let mut judged = Judged { expected, is_estimate: self.known(work).is_none(), ..Judged::default() };
         if let Some(expected) = judged.expected {
             let is_far = is_spike(seconds, expected);
             self.spike_share += (f64::from(is_far) - self.spike_share) / 100.0;
@@ -303,18 +353,23 @@ impl CostModel {
         }
         judged.context_share = self.context_share(work, &features);
         if !judged.is_spike {
-            self.note_drift(&judged, seconds);
-            self.learn_later(work, seconds, known.is_some());
+            let known = self.known(work).copied();
+            self.note_drift(&judged, seconds, known.is_some_and(|cell| cell.is_converted));
+            self.learn_later(work, seconds, known);
         }
         judged
     }
 
-    fn note_drift(&mut self, judged: &Judged, seconds: f64) {
+    fn note_drift(&mut self, judged: &Judged, seconds: f64, is_converted: bool) {
         let Some(expected) = judged.expected else { return };
         let drift = if judged.is_estimate { &mut self.estimate_drift } else { &mut self.drift };
         *drift += (seconds / expected - *drift) / 100.0;
-        if !judged.is_estimate {
-            self.paced = if self.slow_for > 0 { (self.paced + 1.0).min(50.0) } else { 5.0 };
+        if !judged.is_estimate && !is_converted {
+            self.paced = match self.slow_for {
+                0 => 5.0,
+                1 => 1.0,
+                _ => (self.paced + 1.0).min(50.0),
+            };
             self.pace += (seconds / expected - self.pace) / self.paced;
         }
         self.compared += (f64::from(!judged.is_estimate) - self.compared) / 100.0;
@@ -329,7 +384,7 @@ impl CostModel {
 
     /// Learns only iterations that no slowdown followed, so that the model describes the engine before a slowdown. Work that is not
     /// known yet is learned at once, so that it can be compared soon: a batch that grows has new work all the time.
-    fn learn_later(&mut self, work: &Work, seconds: f64, is_known: bool) {
+    fn learn_later(&mut self, work: &Work, seconds: f64, known: Option<Cell>) {
         if self.slow_for > 0 {
             for recent in std::mem::take(&mut self.recent).iter().rev().take(UNNOTICED) {
                 if recent.is_learned
@@ -339,33 +394,47 @@ impl CostModel {
                 }
             }
             // While the engine is slow, new work is learned as if the engine were as fast as before.
-            if !is_known && self.drift > SLOWED {
-                self.learn(work, &work.features(), seconds / self.pace);
+            let is_new = known.is_none_or(|cell| cell.is_converted && cell.weight < CONVERTED);
+            if is_new && self.drift > SLOWED {
+                self.learn(work, seconds / self.pace, true);
             }
             return;
         }
         if self.weight < 2.0 * ENOUGH {
-            self.learn(work, &work.features(), seconds);
+            self.learn(work, seconds, false);
             return;
         }
         if self.recent.len() >= RECENT
             && let Some(recent) = self.recent.pop_front()
             && !recent.is_learned
         {
-            self.learn(&recent.work, &recent.work.features(), recent.seconds);
+            self.learn(&recent.work, recent.seconds, false);
         }
-        let is_learned = !is_known && self.pace < SLOWED;
+        let is_learned = known.is_none() && self.pace < SLOWED;
         if is_learned {
-            self.learn(work, &work.features(), seconds);
+            self.learn(work, seconds, false);
         }
         self.recent.push_back(Recent { work: *work, seconds, is_learned });
     }
 
-    /// Seconds by the linear fit, if the fit is good and the work is not much larger than any before.
-    fn estimate(&self, features: &[f64; FEATURES]) -> Option<f64> {
-        let fit = self.fit.filter(|_| self.error <= 0.15)?;
+    /// Seconds of work that is not known: from the nearest smaller batches or, if there are none, by the linear fit. Absent if the work is
+    /// much larger than any before.
+    fn estimate(&self, work: &Work, features: &[f64; FEATURES]) -> Option<f64> {
+        let fit = self.fit?;
+        let at = Self::cell(work);
+        let smaller = (1..=at / STEPS_OF_TOKENS).filter_map(|steps| self.cells.get(at - steps * STEPS_OF_TOKENS));
+        let mut smaller = smaller.filter(|cell| cell.weight >= SEEN && cell.work[1] > 0.0);
+        if let Some(cell) = smaller.next().filter(|cell| features[2] <= FAR * f64::from(cell.work[1])) {
+            let [_, of_kv] = cell.prices(&fit);
+            let kv_of_token = f64::from(cell.work[2] / cell.work[1]);
+            // A larger batch costs more by as much as this one costs more than the next smaller one.
+            let of_request = smaller.next().map_or(fit[2] + kv_of_token * fit[3], |next| {
+                f64::from((cell.seconds - next.seconds) / (cell.work[1] - next.work[1])).max(0.0)
+            });
+            return Some(cell.carried(features, [fit[1], of_request - kv_of_token * of_kv, of_kv]));
+        }
         let is_near = features.iter().zip(&self.largest).all(|(feature, largest)| *feature <= FAR * largest);
-        is_near.then(|| fit.iter().zip(features).map(|(cost, feature)| cost * feature).sum())
+        (self.error <= 0.15 && is_near).then(|| fit.iter().zip(features).map(|(cost, feature)| cost * feature).sum())
     }
 
     fn context_share(&self, work: &Work, features: &[f64; FEATURES]) -> f64 {
@@ -378,31 +447,23 @@ impl CostModel {
     }
 
     fn cell(work: &Work) -> usize {
-        let requests = step(work.generation_tokens, 1.0, STEPS_OF_REQUESTS);
-        let tokens = step(work.context_tokens, 32.0, STEPS_OF_TOKENS);
+        let [requests, tokens] = steps(work.context_tokens, work.generation_tokens);
         requests * STEPS_OF_TOKENS + tokens
+    }
+
+    fn known(&self, work: &Work) -> Option<&Cell> {
+        self.cells.get(Self::cell(work)).filter(|cell| cell.is_known())
     }
 
     /// The mean of iterations with about the same work, corrected for the difference.
     fn expected(&self, work: &Work, features: &[f64; FEATURES]) -> Option<f64> {
-        let at = Self::cell(work);
-        let cell = self.cells.get(at).filter(|cell| cell.weight >= KNOWN)?;
-        let fit = self.fit?;
-        let price = |more: &dyn Fn(usize) -> f64| (0..FEATURES - 1).map(|at| fit[at + 1] * more(at)).sum::<f64>();
-        let difference = price(&|at| features[at + 1] - f64::from(cell.work[at]));
-        let mean = f64::from(cell.seconds);
-        // The fit may be wrong, so it may at most halve or double the mean. Costs that flatten out have a lower price here than
-        // the fit, which is for all batches: as the next smaller batches show.
-        let below =
-            at.checked_sub(STEPS_OF_TOKENS).and_then(|below| self.cells.get(below)).filter(|cell| cell.weight >= SEEN);
-        let slope = below.map_or(1.0, |below| {
-            let by_fit = price(&|at| f64::from(cell.work[at] - below.work[at]));
-            if by_fit > 0.0 { (f64::from(cell.seconds - below.seconds) / by_fit).clamp(0.0, 1.0) } else { 1.0 }
-        });
-        Some((mean + slope * difference).clamp(0.5 * mean, 2.0 * mean))
+        let (cell, fit) = self.known(work).zip(self.fit)?;
+        let [of_tokens, of_kv] = cell.prices(&fit);
+        Some(cell.carried(features, [fit[1], of_tokens, of_kv]))
     }
 
-    fn learn(&mut self, work: &Work, features: &[f64; FEATURES], seconds: f64) {
+    fn learn(&mut self, work: &Work, seconds: f64, is_converted: bool) {
+        let features = &work.features();
         if self.cells.is_empty() {
             self.cells = vec![Cell::default(); STEPS_OF_REQUESTS * STEPS_OF_TOKENS].into();
         }
@@ -425,7 +486,7 @@ impl CostModel {
             self.refit();
         }
         if let Some(cell) = self.cells.get_mut(Self::cell(work)) {
-            cell.learn(features, seconds as f32);
+            cell.learn(features, seconds as f32, is_converted);
         }
     }
 
@@ -497,16 +558,53 @@ impl CostModel {
 }
 
 impl Cell {
+    /// Whether the mean is known well enough to compare iterations with it.
+    fn is_known(&self) -> bool {
+        let variance = self.covariances[2][2];
+        self.weight >= KNOWN && variance <= self.weight * (ERROR_OF_KNOWN * self.seconds).powi(2)
+    }
+
+    /// Seconds that a unit of generation tokens and one of KV tokens add among these iterations: a regression that begins with what they
+    /// cost elsewhere. A batch that only decodes is padded, so its size costs nothing.
+    fn prices(&self, fit: &[f64; FEATURES]) -> [f64; 2] {
+        let elsewhere = [if self.work[0] > 0.0 { fit[2] } else { 0.0 }, fit[3]];
+        let varied = |mean: f32| f64::from((VARIED * mean).powi(2) / self.weight);
+        let first = [varied(self.work[1]), varied(self.work[2])];
+        let [[tokens, both, of_tokens], [_, kv, of_kv], _] = self.covariances.map(|row| row.map(f64::from));
+        let [tokens, kv] = [tokens + first[0], kv + first[1]];
+        let [of_tokens, of_kv] = [of_tokens + first[0] * elsewhere[0], of_kv + first[1] * elsewhere[1]];
+        let divisor = tokens * kv - both * both;
+        if divisor <= f64::MIN_POSITIVE {
+            return elsewhere;
+        }
+        [(of_tokens * kv - of_kv * both) / divisor, (of_kv * tokens - of_tokens * both) / divisor]
+    }
+
+    /// The mean, corrected for the difference to work with these features. The prices may be wrong, so they may at most halve or double it.
+    fn carried(&self, features: &[f64; FEATURES], prices: [f64; FEATURES - 1]) -> f64 {
+        let more = features[1..].iter().zip(self.work).map(|(feature, mean)| feature - f64::from(mean));
+        let difference: f64 = more.zip(prices).map(|(more, price)| more * price).sum();
+        let mean = f64::from(self.seconds);
+        (mean + difference).clamp(0.5 * mean, 2.0 * mean)
+    }
+
     /// Adds an iteration to the mean. A value much lower than the mean shows that the mean came from spikes, so the
     /// mean starts again. A much higher value is limited.
-    fn learn(&mut self, features: &[f64; FEATURES], seconds: f32) {
+    fn learn(&mut self, features: &[f64; FEATURES], seconds: f32, is_converted: bool) {
         let seconds = if self.weight >= 3.0 { seconds.min(2.0 * self.seconds) } else { seconds };
-        if seconds < 0.5 * self.seconds {
+        if seconds < 0.5 * self.seconds || self.is_converted && !is_converted {
             self.weight = 0.0;
         }
+        self.is_converted = is_converted;
         // The mean covers at most this many of the last iterations.
         self.weight = (self.weight + 1.0).min(500.0);
         let share = 1.0 / self.weight;
+        let more = [features[2] as f32 - self.work[1], features[3] as f32 - self.work[2], seconds - self.seconds];
+        for (row, one) in self.covariances.iter_mut().zip(more) {
+            for (covariance, other) in row.iter_mut().zip(more) {
+                *covariance = (1.0 - share) * (*covariance + share * one * other);
+            }
+        }
         self.seconds += share * (seconds - self.seconds);
         for (mean, feature) in self.work.iter_mut().zip(&features[1..]) {
             *mean += share * (*feature as f32 - *mean);

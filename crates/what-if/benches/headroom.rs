@@ -33,7 +33,7 @@ fn busy(batch: u32) -> MeasuredEngine {
             + prices.context_token * context_tokens
             + prices.generation_token * generation_tokens
             + prices.kv_token * kv_tokens;
-        EqualWork { iterations: 200.0, seconds, context_tokens, generation_tokens, kv_tokens }
+        EqualWork { iterations: 200.0, seconds, context_tokens, generation_tokens, kv_tokens, ..EqualWork::default() }
     };
     let sizes: Vec<f64> = (0..=16).map(|step| 2.0_f64.powf(f64::from(step) / 2.0).ceil()).collect();
     let sizes: Vec<f64> = sizes.into_iter().filter(|size| *size <= f64::from(batch)).collect();

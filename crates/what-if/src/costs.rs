@@ -1,6 +1,8 @@
 //! Predicts the seconds of an iteration from known iterations with about the same work. A linear fit corrects for the difference in
 //! work, and for nothing else, because costs are not linear: they jump, for example where a CUDA graph ends.
 
+use trtllm_analysis::cost_model;
+
 use crate::answer::combine_errors;
 use crate::measured_engine::{EqualWork, LargestWork, MeasuredEngine, Prices};
 
@@ -44,11 +46,12 @@ struct Known {
     trust: f64,
 }
 
-/// The position of work on a logarithmic scale with two steps per doubling. A phase without tokens is at 0.
+/// The position of work on a logarithmic scale with two units per doubling, and the steps of equal work. A phase without tokens is at 0.
 #[derive(Debug, Clone, Copy)]
 struct Position {
     context: f64,
     generation: f64,
+    steps: [usize; 2],
 }
 
 /// More iterations than this do not make a mean more trustworthy.
@@ -72,14 +75,16 @@ impl Position {
         let steps = |tokens: f64, first: f64| 2.0 * (tokens / first).max(1.0).log2();
         let context = if context_tokens > 0.0 { CONTEXT_AT_ALL + steps(context_tokens, 32.0) } else { 0.0 };
         let generation = if generation_tokens > 0.0 { 1.0 + steps(generation_tokens, 1.0) } else { 0.0 };
-        Self { context, generation }
+        Self { context, generation, steps: cost_model::steps(context_tokens, generation_tokens) }
     }
 
     fn squared_distance(self, other: Self) -> f64 {
-        // Each mean of equal work covers one whole step. Costs may change at the end of a step.
-        let end = |place: f64| (place - 1e-4).ceil();
-        let apart = |one: f64, other: f64| if end(one) == end(other) { 0.0 } else { (one - other).abs().max(1.0) };
-        apart(self.context, other.context).powi(2) + apart(self.generation, other.generation).powi(2)
+        // Costs may change at the end of a step.
+        let apart = |at: usize, difference: f64| match self.steps[at] == other.steps[at] {
+            true => 0.0,
+            false => difference.abs().max(1.0),
+        };
+        apart(1, self.context - other.context).powi(2) + apart(0, self.generation - other.generation).powi(2)
     }
 }
 
@@ -120,7 +125,7 @@ impl CostEstimator {
             nearest = nearest.min(distance);
             let weight = known.trust / (NEAR + distance).powi(2);
             weights += weight;
-            sum += weight * self.carried(&known.work, work);
+            sum += weight * self.carried(known, work, at);
         }
         let mean = sum / weights;
         let difference = if work.context_tokens > 0.0 { 0.0 } else { self.step_around(work, at) / mean };
@@ -144,7 +149,7 @@ impl CostEstimator {
         };
         let (Some(below), Some(above)) = (side(false), side(true)) else { return 0.0 };
         let nearest = at.squared_distance(below.at).min(at.squared_distance(above.at)).sqrt();
-        let difference = self.carried(&above.work, work) - self.carried(&below.work, work);
+        let difference = self.carried(above, work, at) - self.carried(below, work, at);
         (nearest - 0.5).clamp(0.0, 1.0) * difference.abs() / 2.0
     }
 
@@ -154,15 +159,19 @@ impl CostEstimator {
         let at = Position::of(&work);
         let distance = |known: &&Known| at.squared_distance(known.at);
         let nearest = self.known.iter().min_by(|one, other| distance(one).total_cmp(&distance(other)))?;
-        Some(PredictedSeconds { mean: self.carried(&nearest.work, &work), ..self.seconds(&work) })
+        Some(PredictedSeconds { mean: self.carried(nearest, &work, at), ..self.seconds(&work) })
     }
 
-    /// The seconds of known work, plus the price of the difference to `work`. Prices lower the seconds by at most half.
-    fn carried(&self, known: &EqualWork, work: &Work) -> f64 {
-        let prices = &self.prices;
-        let difference = prices.context_token * (work.context_tokens - known.context_tokens)
-            + prices.generation_token * (work.generation_tokens - known.generation_tokens)
-            + prices.kv_token * (work.kv_tokens - known.kv_tokens);
+    /// The seconds of known work, plus the price of the difference to `work`: what it costs among such work or, for other work, everywhere.
+    /// Prices lower the seconds by at most half.
+    fn carried(&self, Known { work: known, at: known_at, .. }: &Known, work: &Work, at: Position) -> f64 {
+        let [generation_token, kv_token] = match at.steps == known_at.steps {
+            true => [known.per_generation_token, known.per_kv_token],
+            false => [self.prices.generation_token, self.prices.kv_token],
+        };
+        let difference = self.prices.context_token * (work.context_tokens - known.context_tokens)
+            + generation_token * (work.generation_tokens - known.generation_tokens)
+            + kv_token * (work.kv_tokens - known.kv_tokens);
         (known.seconds + difference).max(0.5 * known.seconds)
     }
 
@@ -183,9 +192,8 @@ mod tests {
         let work = |(requests, ms): &(f64, f64)| EqualWork {
             iterations: 100.0,
             seconds: ms / 1e3,
-            context_tokens: 0.0,
             generation_tokens: *requests,
-            kv_tokens: 0.0,
+            ..EqualWork::default()
         };
         let prices = Prices { base: 0.01, context_token: 0.0, generation_token: 0.0, kv_token: 0.0, error: 0.05 };
         CostEstimator::new(&known.iter().map(work).collect::<Vec<_>>(), prices).unwrap()

@@ -93,7 +93,7 @@ impl Scene {
 }
 
 fn decoding(generation_tokens: f64, seconds: f64) -> EqualWork {
-    EqualWork { iterations: 100.0, seconds, context_tokens: 0.0, generation_tokens, kv_tokens: 0.0 }
+    EqualWork { iterations: 100.0, seconds, generation_tokens, ..EqualWork::default() }
 }
 
 #[test]

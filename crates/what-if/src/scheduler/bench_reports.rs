@@ -43,8 +43,7 @@ type Four = [f64; 4];
 fn seconds(report: &(u32, u32, usize, f64), prices: Four) -> f64 {
     let [base, context_token, generation_token, kv_token] = prices;
     let prices = Prices { base, context_token, generation_token, kv_token, error: 0.0 };
-    let nothing =
-        EqualWork { iterations: 1.0, seconds: base, context_tokens: 0.0, generation_tokens: 0.0, kv_tokens: 0.0 };
+    let nothing = EqualWork { iterations: 1.0, seconds: base, ..EqualWork::default() };
     let costs = CostEstimator::new(&[nothing], prices).unwrap();
     let (prompt, output, requests, _) = *report;
     let coming = vec![Coming { at: 0.0, prompt, cached: 0, output }; requests];

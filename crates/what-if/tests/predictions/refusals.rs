@@ -8,9 +8,8 @@ fn engine() -> MeasuredEngine {
     let work = |requests: f64| EqualWork {
         iterations: 100.0,
         seconds: 0.01 + 0.0001 * requests,
-        context_tokens: 0.0,
         generation_tokens: requests,
-        kv_tokens: 0.0,
+        ..EqualWork::default()
     };
     let contexts = EqualWork { iterations: 100.0, seconds: 0.012, context_tokens: 100.0, ..work(1.0) };
     MeasuredEngine {
