@@ -69,6 +69,7 @@ CASES = (
         ("--set max_num_tokens=1024", "--rate 0.5x"),
     ),
     Case("8b-slower", "llama-8b", ("slowdown",), 0.3, CHAT, questions=()),
+    Case("moe-slower", "qwen3-30b-a3b", ("slowdown",), 0.25, CHAT, questions=()),
 )
 
 
