@@ -7,11 +7,10 @@ use crate::cause::Cause;
 use crate::input::{HURT_FIRST_TOKEN, HURT_MISSED, HURT_PER_TOKEN, VerdictInput};
 use crate::verdict::{Found, Severity, Unit, percent, time};
 
-/// A phase is the cause if it needs at least this share of the time. The limit of the context phase is lower while the engine
-/// is overloaded.
+/// A phase is the cause if it needs at least this share of the time, which is less while the engine is overloaded.
 const CONTEXT: f64 = 0.7;
-const CONTEXT_OVERLOADED: f64 = 0.4;
 const GENERATION: f64 = 0.5;
+const OVERLOADED: f64 = 0.4;
 /// The phase must also take at least this share of the time that all work takes.
 const OF_WORK: f64 = 0.75;
 /// The same for decoding: even a few prompts in each iteration take a part of its time.
@@ -102,11 +101,15 @@ pub(super) fn kv_thrash(input: &VerdictInput) -> Option<Found> {
     )
 }
 
+/// Whether the work that arrives fills the time, so that requests wait.
+fn is_overloaded(input: &VerdictInput) -> Option<bool> {
+    Some(input.offered()? >= NO_ROOM && input.waits())
+}
+
 pub(super) fn context_work(input: &VerdictInput) -> Option<Found> {
     let (context, generation) = input.demand()?;
-    let offered = input.offered()?;
     let share = input.context_share()?;
-    let is_all = context >= CONTEXT || context >= CONTEXT_OVERLOADED && offered >= NO_ROOM && input.waits();
+    let is_all = context >= CONTEXT || context >= OVERLOADED && is_overloaded(input)?;
     (input.has_work && share >= OF_WORK && is_all).then(|| {
         let counts = &input.now.counts;
         let reuse_off = counts.blocks_reused + counts.blocks_missed <= 0.0 && counts.blocks_allocated > 0.0;
@@ -133,7 +136,8 @@ pub(super) fn generation_work(input: &VerdictInput) -> Option<Found> {
     let share = 1.0 - input.context_share()?;
     // The costs of mixtures of experts are far from linear: a larger batch loads more experts, until all are loaded.
     let at_least = generation * (1.0 - 2.0 * input.costs.map_or(0.0, |costs| costs.error));
-    (input.has_work && share >= DECODING_OF_WORK && at_least >= GENERATION).then(|| {
+    let is_all = at_least >= GENERATION || at_least >= OVERLOADED && is_overloaded(input)?;
+    (input.has_work && share >= DECODING_OF_WORK && is_all).then(|| {
         let batch = input.of_iterations(input.now.sums.scheduled);
         Found::new(format!("Decoding needs {} of the time, with {batch:.0} requests in the batch.", percent(generation)))
             .with("time for decoding", generation, Unit::Share, GENERATION)
