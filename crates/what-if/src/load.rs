@@ -13,7 +13,7 @@ use crate::scheduler::Coming;
 const STRETCH: usize = 32;
 /// Requests closer together than this share of the mean distance belong to one burst.
 const TOGETHER: f64 = 0.05;
-/// Nearly all requests end within this quantile of the times that requests take.
+/// Nearly all requests are within this quantile.
 const NEARLY_ALL: f64 = 0.99;
 /// All known requests are drawn if the arrivals of fewer than these are known without a gap.
 const ENOUGH: usize = 4 * STRETCH;
@@ -48,6 +48,11 @@ impl<'a> Load<'a> {
     /// Number of requests of which the load is known.
     pub(crate) fn size(&self) -> usize {
         self.complete.len()
+    }
+
+    /// Seconds within which nearly all answers end after their first token.
+    pub(crate) fn longest_answer(&self) -> f64 {
+        nearly_all(self.requests, |request| request.ended - request.first_token)
     }
 
     /// The known requests, as they arrived.
@@ -109,12 +114,17 @@ fn complete(requests: &[Request]) -> Range<usize> {
     let end = |request: &Request| request.arrived + request.ended;
     let (first_end, last_end) =
         requests.iter().map(end).fold((f64::INFINITY, 0.0_f64), |(first, last), end| (first.min(end), last.max(end)));
-    let mut times: Vec<f64> = requests.iter().map(|request| request.ended).collect();
-    times.sort_by(f64::total_cmp);
-    let longest = times.get((times.len() as f64 * NEARLY_ALL) as usize).copied().unwrap_or(0.0);
+    let longest = nearly_all(requests, |request| request.ended);
     let place = |at: f64| requests.partition_point(|request| request.arrived < at);
     let from = place(first_end);
     from..place(last_end - longest).max(from)
+}
+
+/// A number that nearly all requests do not exceed.
+fn nearly_all(requests: &[Request], of: fn(&Request) -> f64) -> f64 {
+    let mut numbers: Vec<f64> = requests.iter().map(of).collect();
+    numbers.sort_by(f64::total_cmp);
+    numbers.get((numbers.len() as f64 * NEARLY_ALL) as usize).copied().unwrap_or(0.0)
 }
 
 /// The number of requests in the engine just after each of the arrivals `known`.

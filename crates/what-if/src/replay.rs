@@ -19,6 +19,8 @@ const LEAST_OF_TIMES: f64 = 0.03;
 /// Shares of the requests that do not count: at the beginning, when the engine is still empty, and at the end, when it becomes empty.
 const WARM_UP: f64 = 0.2;
 const TAIL: f64 = 0.05;
+/// The warm-up takes at least this many times as long as the longest answers.
+const FILLED: f64 = 1.0;
 
 /// A question about rules and a load.
 #[derive(Debug, Clone)]
@@ -113,7 +115,7 @@ impl Question<'_> {
     pub(crate) fn again(&self) -> RunResult {
         let coming = self.load.known();
         let mut scheduler = Scheduler::new(self.rules, self.costs, 0.0, Random::new(1));
-        self.judge(&scheduler.serve(&coming, self.clients()))
+        self.judge(&scheduler.serve(&coming, self.clients()), WARM_UP)
     }
 
     fn clients(&self) -> Option<usize> {
@@ -129,18 +131,32 @@ impl Question<'_> {
     fn run(&self, run: usize, known: usize, reached: &mut Extrapolation) -> RunResult {
         let mut random = Random::new(1 + run as u64);
         // Each run counts as many requests as are known, so that the spread of the runs shows how little is known.
-        let count = (known as f64 / (1.0 - WARM_UP - TAIL)) as usize;
+        let counted = known as f64 / (1.0 - WARM_UP - TAIL);
+        let count = counted * (1.0 - WARM_UP) + (counted * WARM_UP).max(self.while_filling());
+        let warm_up = 1.0 - counted * (1.0 - WARM_UP) / count.max(1.0);
+        let count = count as usize;
         let coming = self.load.draw(count, self.rate, self.replicas, &mut random);
         let off = spread(run, RUNS);
         let mut scheduler = Scheduler::new(self.rules, self.costs, off, random);
         let served = scheduler.serve(&coming, self.clients());
         reached.merge(&scheduler.reached);
-        self.judge(&served)
+        self.judge(&served, warm_up)
     }
 
-    fn judge(&self, served: &[ServedRequest]) -> RunResult {
+    /// The number of requests that arrive at one engine until it has as many as it will have: while the longest answers take.
+    fn while_filling(&self) -> f64 {
+        match self.load.arrivals {
+            Arrivals::Open { rate } => {
+                FILLED * self.load.longest_answer() * rate * self.rate / f64::from(self.replicas)
+            }
+            Arrivals::Closed { .. } | Arrivals::Once => 0.0,
+        }
+    }
+
+    /// `warm_up`: share of the requests that do not count, because the engine is not yet full.
+    fn judge(&self, served: &[ServedRequest], warm_up: f64) -> RunResult {
         let place = |share: f64| ((served.len() as f64 * share) as usize).min(served.len());
-        let judged = &served[place(WARM_UP)..place(1.0 - TAIL)];
+        let judged = &served[place(warm_up)..place(1.0 - TAIL)];
         let (Some(first), Some(last)) = (judged.first(), judged.last()) else { return RunResult::default() };
         let (from, until) = (first.arrived, last.arrived);
         let seconds = (until - from).max(1e-9);
