@@ -15,6 +15,8 @@ const ENOUGH: usize = 200;
 const FAR: f64 = 4.0;
 /// The largest allowed relative difference between the simulated present and the measurement.
 const MISS: f64 = 0.15;
+/// Two sizes of the batch are stable if tokens take this many times as long after a burst.
+const TWO_STATES: f64 = 1.25;
 /// The widest allowed intervals: half of the interval ÷ the value.
 const WIDE_RATE: f64 = 0.3;
 const WIDE_MEDIAN: f64 = 0.5;
@@ -85,7 +87,26 @@ fn try_to_ask(engine: &MeasuredEngine, change: &Change, answer: &mut Answer) -> 
     }
     let then = question(changed, change.rate, change.replicas).answer(known);
     answer.then = Some(shown(&then, &changed));
-    is_near(engine, &rules, &changed, &now, &then)
+    is_near(engine, &rules, &changed, &now, &then)?;
+    is_one_state(&question(changed, change.rate, change.replicas), known, &then)
+}
+
+/// Refuses a load with which the batch stays small or large, depending on the last burst.
+fn is_one_state(question: &Question<'_>, known: usize, then: &Outcome) -> Result<(), String> {
+    let Some(tpot) = then.forecast.tpot_seconds.filter(|_| then.utilization.is_some()).map(|times| times.p50.value)
+    else {
+        return Ok(());
+    };
+    let after_burst = question.seconds_per_token_after_a_burst(known);
+    if after_burst > TWO_STATES * tpot {
+        return Err(format!(
+            "two sizes of the batch are stable with this load, because the costs have a step: tokens take {:.1} ms, or {:.1} ms after \
+             a burst; ask for a little more or less",
+            1e3 * tpot,
+            1e3 * after_burst
+        ));
+    }
+    Ok(())
 }
 
 /// A capacity is only reported if the iterations at capacity are similar to known iterations.

@@ -129,13 +129,28 @@ impl Question<'_> {
     }
 
     fn run(&self, run: usize, known: usize, reached: &mut Extrapolation) -> RunResult {
+        self.run_after(0, run, known, reached)
+    }
+
+    /// The median time per output token long after a burst that fills the batch. Another time than without the burst means that two sizes
+    /// of the batch are stable: each brings so many requests into the engine as it needs to stay.
+    pub(crate) fn seconds_per_token_after_a_burst(&self, known: usize) -> f64 {
+        let mut reached = Extrapolation::default();
+        let burst = self.rules.max_batch_size as usize;
+        let runs = (0..CAPACITY_RUNS).map(|run| self.run_after(burst, run, known, &mut reached).tpot[0]);
+        runs.sum::<f64>() / CAPACITY_RUNS as f64
+    }
+
+    /// `burst`: number of requests that wait at the beginning.
+    fn run_after(&self, burst: usize, run: usize, known: usize, reached: &mut Extrapolation) -> RunResult {
         let mut random = Random::new(1 + run as u64);
         // Each run counts as many requests as are known, so that the spread of the runs shows how little is known.
-        let counted = known as f64 / (1.0 - WARM_UP - TAIL);
-        let count = counted * (1.0 - WARM_UP) + (counted * WARM_UP).max(self.while_filling());
-        let warm_up = 1.0 - counted * (1.0 - WARM_UP) / count.max(1.0);
-        let count = count as usize;
-        let coming = self.load.draw(count, self.rate, self.replicas, &mut random);
+        let counted = known as f64 * (1.0 + TAIL / (1.0 - WARM_UP - TAIL));
+        let filling = (counted * WARM_UP / (1.0 - WARM_UP)).max(self.while_filling());
+        let mut coming = self.load.draw(burst, self.rate, self.replicas, &mut random);
+        coming.iter_mut().for_each(|request| request.at = 0.0);
+        coming.extend(self.load.draw((counted + filling) as usize, self.rate, self.replicas, &mut random));
+        let warm_up = (burst as f64 + filling) / coming.len().max(1) as f64;
         let off = spread(run, RUNS);
         let mut scheduler = Scheduler::new(self.rules, self.costs, off, random);
         let served = scheduler.serve(&coming, self.clients());

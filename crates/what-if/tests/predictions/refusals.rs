@@ -154,3 +154,26 @@ fn a_present_can_be_kept_as_json() {
     let text = serde_json::to_string(&engine()).unwrap();
     assert_eq!(serde_json::from_str::<MeasuredEngine>(&text).unwrap(), engine());
 }
+
+#[test]
+fn a_load_with_which_the_batch_stays_small_or_large_is_refused() {
+    let mut engine = engine();
+    engine.limits.max_batch_size = Some(32);
+    let any = engine.equal_work[0];
+    let sizes = [1.0, 2.0, 4.0, 8.0, 16.0, 24.0, 32.0];
+    let iteration = |requests: f64, context_tokens: f64, large: f64| EqualWork {
+        generation_tokens: requests,
+        context_tokens,
+        seconds: 2e-5 * context_tokens + if requests > 8.0 { large } else { 0.01 },
+        ..any
+    };
+    let ask_with = |large: f64, engine: &mut MeasuredEngine| {
+        engine.equal_work =
+            sizes.into_iter().flat_map(|size| [0.0, 100.0].map(|tokens| iteration(size, tokens, large))).collect();
+        ask(engine, &Change { rate: 30.0, ..Change::default() }).reason
+    };
+    // Five requests at a time, or twelve whose tokens take more than twice as long.
+    let refused = ask_with(0.022, &mut engine).unwrap();
+    assert!(refused.contains("two sizes of the batch are stable"), "{refused}");
+    assert_eq!(ask_with(0.011, &mut engine), None);
+}
