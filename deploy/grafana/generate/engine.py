@@ -134,7 +134,7 @@ def build():
             ),
             line("Free capacity in tokens", "Tokens that still fit: free blocks times tokens per block. Absent with several pools of blocks.", "none", (each("nv_trt_llm_kv_cache_available_tokens"), "tokens"), width=12),
         ],
-        "GPUs and energy": [
+        "+GPUs and energy (needs to know the GPUs of the engine)": [
             rows(
                 "GPUs of this engine",
                 "Empty if it is not certain which GPUs are the engine's. Click an instance to see its GPUs.",

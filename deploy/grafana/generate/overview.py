@@ -104,7 +104,7 @@ def build():
                 limits=steps((0.05, RED)),
             ),
             series(
-                "Burn rate, 1 hour",
+                "Error budget: burn rate, 1 hour",
                 f"Share of missed requests divided by the budget. At 1, the budget of 30 days lasts 30 days; at 14.4, two days. {RULES}",
                 "none",
                 burn,
@@ -134,7 +134,7 @@ def build():
             series("Generated tokens", f"Tokens per second, without each request's first token. {RULES}", "none", recorded("generation_tokens:rate5m")),
             series("Backlog", f"Requests that wait for a seat in the engine, or with a seat for their batch. {RULES}", "none", recorded("backlog_requests:sum")),
         ],
-        "Energy and cost": [
+        "+Energy and cost (needs to know the GPUs of engines)": [
             series("Energy per token", f"Joules per token of a generation phase, idle time included. {RULES}", "joule", recorded("energy_per_token_joules:ratio_rate5m", "max")),
             series("GPU time per request", f"Seconds of all GPUs of a model per completed request, idle time included. {RULES}", "s", recorded("gpu_seconds_per_request:ratio_rate5m", "max")),
             series("Cost of a million tokens", f"At the price of a GPU hour in trtllm_cost:gpu_hour:price, which is an example. {RULES}", "none", recorded("cost_per_million_tokens:ratio_rate5m", "max")),
