@@ -305,3 +305,40 @@ fn the_documentation_names_only_flags_that_exist() {
     assert!(checked > 50, "{checked} flags");
     assert_eq!(dotted_flags("`--a.b-c PATH`, --plain, --x.y."), ["--a.b-c", "--x.y"]);
 }
+
+/// True if `text` uses the flag in a command or in code, with a value if it takes one, or sets its variable.
+fn uses(text: &str, flag: &clap::Arg) -> bool {
+    let name = format!("--{}", flag.get_long().unwrap());
+    let variable = flag.get_env().map(|name| format!("{}=", name.to_str().unwrap()));
+    let takes_value = flag.get_action().takes_values();
+    variable.is_some_and(|variable| text.contains(&variable))
+        || text.split(&name).skip(1).any(|rest| {
+            let mut next = rest.chars();
+            match next.next() {
+                Some(' ' | '=') if takes_value => next.next().is_some_and(|letter| !letter.is_whitespace()),
+                Some(letter) => !takes_value && !letter.is_alphanumeric() && !"-.".contains(letter),
+                None => !takes_value,
+            }
+        })
+}
+
+/// A flag that no example needs belongs only into the configuration file.
+#[test]
+fn each_flag_is_used_in_an_example() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut paths = vec![root.join("README.md")];
+    for folder in ["docs", "deploy/helm", "deploy/kubernetes", "deploy/systemd"] {
+        crate::profiles::files(&root.join(folder), &mut paths);
+    }
+    let is_read = |path: &std::path::PathBuf| !path.ends_with("docs/METRICS.md");
+    let texts = paths.iter().filter(|path| is_read(path)).filter_map(|path| std::fs::read_to_string(path).ok());
+    let examples = texts.collect::<Vec<String>>().join("\n");
+    for flag in trtllm_exporter::cli::command().get_arguments().filter(|flag| flag.get_long().is_some()) {
+        assert!(uses(&examples, flag), "no document and no manifest uses --{}", flag.get_long().unwrap());
+    }
+    let flag = clap::Arg::new("x").long("a.b").env("A_B");
+    assert!(["--a.b 1s", "x\n--a.b=1s", "A_B=1"].iter().all(|text| uses(text, &flag)));
+    assert!(["`--a.b` is", "--a.b", "--a.b.c 1", "--a.b  "].iter().all(|text| !uses(text, &flag)));
+    let switch = clap::Arg::new("x").long("dry").action(clap::ArgAction::SetTrue);
+    assert!(uses("`--dry`", &switch) && !uses("--dry-run", &switch));
+}

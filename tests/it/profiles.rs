@@ -49,7 +49,7 @@ fn read_by(path: &Path) -> String {
 }
 
 /// The files below `folder`, without tests, and without the sources of the dashboards.
-fn files(folder: &Path, found: &mut Vec<std::path::PathBuf>) {
+pub(crate) fn files(folder: &Path, found: &mut Vec<std::path::PathBuf>) {
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         let name = path.file_name().unwrap().to_string_lossy().into_owned();
