@@ -19,6 +19,7 @@ from expressions import OURS, queries_of, syntax_findings, table_queries_of
 
 REFERENCE = "docs/METRICS.md"
 NEEDS_FULL = "--metrics.profile full"
+LINK = re.compile(r"\]\(([^)#]*)#?([^)]*)\)")
 METRIC = re.compile(r"`((?:nv_|trtllm_exporter_)[a-z0-9_]+[a-z0-9])[`{]|\b(nv_[a-z0-9_]+)(?=[\[{])")
 HISTOGRAM_SERIES = re.compile(r"_(bucket|sum|count)$")
 
@@ -31,7 +32,7 @@ def sections_of(path):
 
 
 def findings_of(path, text, families):
-    for target, section in re.findall(r"\]\(([^)#]*)#?([^)]*)\)", text):
+    for target, section in LINK.findall(text):
         if target.startswith("http"):
             continue
         file = os.path.join(os.path.dirname(path), target) if target else path
@@ -42,6 +43,19 @@ def findings_of(path, text, families):
     for name in sorted({match[0] or match[1] for match in METRIC.findall(text)}):
         if name not in families and HISTOGRAM_SERIES.sub("", name) not in families:
             yield f"{path}: {name} is not a metric of the exporter"
+
+
+def reader_findings(paths):
+    """A page of docs/ begins with what its reader can do afterwards, and is at most two links away from README.md: the third click
+    is its section."""
+    reached = {"README.md"}
+    for _ in range(2):
+        reached |= {os.path.normpath(os.path.join(os.path.dirname(path), target)) for path in reached & set(paths) for target, _ in LINK.findall(read(path))}
+    for path in paths:
+        if path.startswith("docs/") and not re.match(r"# .+\n\nAfter this page, ", read(path)):
+            yield f"{path}: say in the first sentence what the reader can do after this page"
+        if path.startswith("docs/") and path not in reached:
+            yield f"{path}: more than two links away from README.md"
 
 
 def rule_findings(path, text):
@@ -118,6 +132,7 @@ def main():
         if promtool:
             findings += configuration_findings(path, text, promtool)
             examples += len(list(configurations_of(text)))
+    findings += reader_findings([*paths, REFERENCE])
     if promtool:
         findings += syntax_findings(queries, promtool)
     for finding in findings:
