@@ -39,6 +39,7 @@ install -D -m 0644 -t "$common/usr/share/$name/grafana" deploy/grafana/*.json
 install -D -m 0644 -t "$common/usr/share/$name/systemd" deploy/systemd/engine-gpus.conf
 install -D -m 0644 -t "$common/usr/share/doc/$name/docs" docs/*.md
 install -D -m 0644 -t "$common/usr/share/doc/$name/docs/runbooks" docs/runbooks/*.md
+install -D -m 0644 -t "$common/usr/share/doc/$name/examples" examples/config.yaml
 gzip -9n <"$built/third-party-licenses.txt" >"$common/usr/share/doc/$name/third-party-licenses.txt.gz"
 
 pack() { # FOLDER-IN-WORK: makes a tarball; the same files give the same tarball
@@ -48,7 +49,7 @@ pack() { # FOLDER-IN-WORK: makes a tarball; the same files give the same tarball
 tarball() { # as in Prometheus's own tarballs: one folder with the program, its licence and its other files
   local top=$name-$version.linux-$architecture
   mkdir -p "$work/$top"/{completions,systemd}
-  cp -r "$common/usr/share/$name"/{prometheus,grafana} "$common/usr/share/doc/$name/docs" "$work/$top/"
+  cp -r "$common/usr/share/$name"/{prometheus,grafana} "$common/usr/share/doc/$name"/{docs,examples} "$work/$top/"
   cp "$built"/trtllm-{exporter,doctor} "$built/third-party-licenses.txt" LICENSE CHANGELOG.md "$work"/trtllm-{exporter,doctor}.1 "$work/$top/"
   cp deploy/systemd/* "$work/$top/systemd/"
   for program in trtllm-exporter trtllm-doctor; do
