@@ -79,7 +79,7 @@ pub(super) fn open(source: SourceSpec, sockets: IngestSockets, leaving: Leaving)
                 return Ok(Feed::Recording(Playback::open(path, engine, pace).await?));
             }
             SourceSpec::Replay { path, pace, .. } => Source::Replay(Box::new(Replay::open(path, pace).await?)),
-            SourceSpec::Log { path, from_start } => Source::Log(Box::new(FollowedLog::open(path, from_start).await?)),
+            SourceSpec::Log { path, from_start } => Source::Log(Box::new(FollowedLog::new(path, from_start))),
             #[cfg(feature = "executor")]
             SourceSpec::Executor(hosting) => Source::Executor(ExecutorThread::start(*hosting)?),
             #[cfg(not(feature = "executor"))]

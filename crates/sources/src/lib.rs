@@ -7,6 +7,7 @@ pub mod bench_report;
 pub mod discovery;
 pub mod engine_settings;
 pub mod error;
+mod followed_lines;
 pub mod hosting;
 pub mod http_client;
 pub mod iteration_log;

@@ -1,22 +1,24 @@
 //! The JSON lines that TensorRT-LLM writes for finished requests if `perf_metrics_output_dir` is set. They replace
 //! `/perf_metrics`. A separate task reads the files: a disk that hangs must not delay the records.
 
-pub(crate) mod files;
-
+use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use tokio::task::JoinSet;
+use trtllm_records::{Message, PerfMetricsEntry, RejectReason};
 
+use super::followed_lines::{FollowedLines, LineFiles};
+use super::keys::KeyWatch;
+use super::trtllm_json::read_message;
 use super::{Batch, OpenError, Presence, SourceError};
-use files::{LineFiles, RequestLines};
 
 /// Time from the start of one reading to the next.
 const INTERVAL: Duration = Duration::from_secs(1);
 /// A reading that takes longer counts as hanging.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A directory of files with JSON lines, as configured.
+/// A directory of files with JSON lines, as configured. The iteration log also has one file or the standard input here.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LinesDir {
     pub path: PathBuf,
@@ -63,7 +65,7 @@ pub struct PerfMetricsDir {
     /// `None` while a task reads them.
     files: Option<LineFiles<RequestLines>>,
     /// The task that reads the files, if there is one.
-    reading: JoinSet<(LineFiles<RequestLines>, std::io::Result<Batch>)>,
+    reading: JoinSet<(LineFiles<RequestLines>, Batch, std::io::Result<()>)>,
     begun: Instant,
     due: Instant,
     failure: Option<std::io::Error>,
@@ -119,18 +121,11 @@ impl PerfMetricsDir {
     pub(super) fn poll(&mut self, batch: &mut Batch) {
         let mut more = false;
         match self.reading.try_join_next() {
-            Some(Ok((files, result))) => {
+            Some(Ok((files, read, result))) => {
                 self.left_out |= files.lines.has_left_out;
-                self.files = Some(files);
-                self.failure = None;
-                match result {
-                    Ok(read) => {
-                        more = read.more;
-                        self.has_lines |= !read.messages.is_empty();
-                        batch.append(read);
-                    }
-                    Err(error) => self.failure = Some(error),
-                }
+                (self.files, self.failure, more) = (Some(files), result.err(), read.more);
+                self.has_lines |= !read.messages.is_empty();
+                batch.append(read);
             }
             Some(Err(panicked)) => {
                 self.failure = Some(std::io::Error::other(panicked));
@@ -147,8 +142,9 @@ impl PerfMetricsDir {
         {
             (self.begun, self.due) = (now, now + INTERVAL);
             self.reading.spawn_blocking(move || {
-                let result = files.read();
-                (files, result)
+                let mut batch = Batch::default();
+                let result = files.read(&mut batch);
+                (files, batch, result)
             });
         }
     }
@@ -166,6 +162,60 @@ impl PerfMetricsDir {
                 std::io::ErrorKind::PermissionDenied => FORBIDDEN,
                 _ => UNREADABLE,
             }),
+        }
+    }
+}
+
+/// The lines of finished requests.
+#[derive(Debug)]
+pub(super) struct RequestLines {
+    owner: LineOwner,
+    keys: KeyWatch,
+    /// True if lines were left out because another program writes lines for the same requests.
+    pub(super) has_left_out: bool,
+}
+
+impl RequestLines {
+    pub(super) fn new(owner: LineOwner) -> Self {
+        Self { owner, keys: KeyWatch::default(), has_left_out: false }
+    }
+}
+
+impl FollowedLines for RequestLines {
+    fn are_in(&self, name: &OsStr) -> bool {
+        let name = name.to_string_lossy();
+        (name.starts_with("perf_metrics-") || name.starts_with("perf-metrics-")) && name.ends_with(".jsonl")
+    }
+
+    fn absorb(&mut self, line: &[u8], batch: &mut Batch) {
+        /// Whether another program writes a line for the same request. The ids themselves are not kept.
+        #[derive(serde::Deserialize)]
+        struct PairIds {
+            ctx_request_id: Option<serde::de::IgnoredAny>,
+            disagg_request_id: Option<serde::de::IgnoredAny>,
+        }
+        if line.iter().all(u8::is_ascii_whitespace) {
+            return;
+        }
+        self.keys.look_at(line, &mut batch.keys);
+        let Ok(text) = std::str::from_utf8(line) else { return batch.reject(RejectReason::NotJson) };
+        let entry: PerfMetricsEntry = match read_message(text) {
+            Ok(entry) => entry,
+            Err(RejectReason::NotARecord) => return batch.reject(RejectReason::NotARecord),
+            Err(_) => return batch.reject(RejectReason::NotJson),
+        };
+        let is_whole = entry.ctx_perf_metrics.is_some()
+            || entry.gen_perf_metrics.is_some()
+            || entry.disagg_server_arrival_time.is_some();
+        let is_part = || {
+            let pair = read_message::<PairIds>(text);
+            pair.is_ok_and(|pair| pair.ctx_request_id.is_some() || pair.disagg_request_id.is_some())
+        };
+        match self.owner {
+            _ if !is_whole && entry.perf_metrics.is_none() => batch.reject(RejectReason::NotARecord),
+            LineOwner::Server if is_whole => self.has_left_out = true,
+            LineOwner::Deployment if !is_whole && is_part() => self.has_left_out = true,
+            LineOwner::Server | LineOwner::Deployment => batch.push(Message::FinishedRequest(Box::new(entry))),
         }
     }
 }

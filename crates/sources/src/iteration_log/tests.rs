@@ -5,10 +5,9 @@ use std::fs::{self, OpenOptions};
 use std::io::Write as _;
 use std::os::unix::fs::symlink;
 
-use trtllm_records::iteration::{IterationStats, KvCacheStats};
-use trtllm_records::{Message, RejectCounts};
+use trtllm_records::RejectCounts;
+use trtllm_records::iteration::{InflightBatchingStats, KvCacheStats};
 
-use super::line::{Pass, parse_executor};
 use super::*;
 
 fn fixture(name: &str) -> String {
@@ -56,64 +55,75 @@ fn line(iter: u64, context: i64, generation: i64, host: Option<f64>, device: Opt
 fn each_dialect_of_real_logs_is_read_and_other_lines_are_skipped() {
     let lines = real("iteration_log_dialects.log");
     let found: Vec<Pass> = lines.iter().filter_map(|line| Pass::parse(line.as_bytes())).collect();
-    let at = |text: &str| trtllm_records::timestamp::parse_timestamp(text).map(|time| time.micros);
-    let plain = Pass { context_tokens: Some(0), fetched: Some((0, 0)), ..Pass::default() };
-    let of_0_19 = Pass {
-        iter: 198,
-        host_ms: Some(5.060911178588867),
-        written_us: at("2025-04-28 09:56:44"),
-        generation_slots: 16,
-        ..plain
+    let plain = |iter: u64, host_ms: f64, time: &str| IterationStats {
+        timestamp: trtllm_records::timestamp::parse_timestamp(time),
+        iter: Some(iter),
+        rank: Some(0),
+        host_step_time_ms: Some(host_ms),
+        ..IterationStats::default()
     };
-    let of_1_2 = Pass {
-        iter: 4286,
-        scheduled: Some(48),
-        host_ms: Some(88.22870254516602),
-        device_ms: Some(89.87372589111328),
-        written_us: at("2025-12-05 06:23:18"),
-        generation_slots: 96,
-        ..plain
+    let batch = |scheduled: Option<i64>, context: i64, tokens: i64| InflightBatchingStats {
+        num_scheduled_requests: scheduled,
+        num_context_requests: Some(context),
+        num_gen_requests: scheduled.map(|scheduled| scheduled - context),
+        num_ctx_tokens: Some(tokens),
+        ..InflightBatchingStats::default()
     };
-    let first = Pass {
-        iter: 1,
-        scheduled: Some(1),
-        fetched: Some((0, 1)),
-        host_ms: Some(45_810.214_281_082_15),
-        written_us: at("2026-05-20 23:24:41"),
-        context_requests: 1,
-        context_tokens: Some(13_694),
-        ..plain
+    let used = |share: f64| KvCacheStats { used_share: Some(share), ..KvCacheStats::default() };
+    let pass = |record: &IterationStats, all: i64, slots: i64| Pass {
+        record: record.clone(),
+        fetched: Some((0, all)),
+        generation_slots: slots,
+        ..Pass::default()
     };
-    let of_1_3 = Pass {
-        iter: 2,
-        scheduled: Some(0),
-        fetched: Some((0, 1)),
-        cache_used: Some(0.0),
-        host_ms: Some(4.08),
-        device_ms: Some(243.13),
-        written_us: at("2026-08-19 14:11:49"),
-        context_requests: 1,
-        context_tokens: Some(4),
-        cached_tokens: Some(0),
-        ..plain
+    let of_0_19 = IterationStats {
+        inflight_batching_stats: Some(batch(None, 0, 0)),
+        ..plain(198, 5.060911178588867, "2025-04-28 09:56:44")
     };
-    assert_eq!(found, [of_0_19, of_1_2, first, of_1_3]);
+    let of_1_2 = IterationStats {
+        prev_device_step_time_ms: Some(89.87372589111328),
+        inflight_batching_stats: Some(batch(Some(48), 0, 0)),
+        ..plain(4286, 88.22870254516602, "2025-12-05 06:23:18")
+    };
+    let first = IterationStats {
+        inflight_batching_stats: Some(batch(Some(1), 1, 13_694)),
+        ..plain(1, 45_810.214_281_082_15, "2026-05-20 23:24:41")
+    };
+    // No batch was launched. The line repeats the batch before.
+    let of_1_3 = IterationStats {
+        kv_cache_stats: Some(used(0.0)),
+        prev_device_step_time_ms: Some(243.13),
+        ..plain(2, 4.08, "2026-08-19 14:11:49")
+    };
+    let expected = [pass(&of_0_19, 0, 16), pass(&of_1_2, 0, 96), pass(&first, 1, 0), pass(&of_1_3, 1, 0)];
+    assert_eq!(found, expected);
     assert_eq!(lines.len(), 5, "one line is of a crash");
 
     let parse = |line: &str| Pass::parse(line.as_bytes()).unwrap();
     let of_0_20 = lines[0].replace("states", "num_scheduled_requests: 10, states");
-    assert_eq!(parse(&of_0_20), Pass { scheduled: Some(10), ..of_0_19 });
+    let expected = IterationStats { inflight_batching_stats: Some(batch(Some(10), 0, 0)), ..of_0_19 };
+    assert_eq!(parse(&of_0_20), pass(&expected, 0, 16));
+    let launched = lines[4].replace("num_scheduled_requests = 0", "num_scheduled_requests = 1");
+    let of_launched = InflightBatchingStats { num_ctx_kv_tokens: Some(0), ..batch(Some(1), 1, 4) };
+    assert_eq!(parse(&launched).record.inflight_batching_stats, Some(of_launched));
     let tensor = lines[4].replace("'num_generation_tokens': 0", "'num_generation_tokens': tensor(256)");
     assert_eq!(parse(&tensor).generation_slots, 256);
     let newest = lines[4]
         .replace("kv_cache_util = 0.000", "kv_cache_util = 0.600, kv_cache_gpu_pool_util = [0:0.900;1:0.500]")
+        .replace("num_scheduled_requests = 0", "num_scheduled_requests = 15")
+        .replace("'num_ctx_requests': 1", "'num_ctx_requests': 0")
         + ", num_active = 14, num_fetched = 3, num_dummy = 1, num_unscheduled = 5";
     let of_each = "'cached_kv_tokens': 7, 'cached_kv_tokens_per_req': [3, 4], 'cached_kv_tokens_cuda_graph_padding': 0";
     let newest = newest.replace("'cached_kv_tokens': 0", of_each);
-    let expected = Pass { active: Some(14), dummies: 1, cache_used: Some(0.6), cached_tokens: Some(7), ..of_1_3 };
-    assert_eq!(parse(&newest), expected);
+    let expected = IterationStats {
+        num_active_requests: Some(14),
+        inflight_batching_stats: Some(InflightBatchingStats { num_gen_kv_tokens: Some(7), ..batch(Some(14), 0, 4) }),
+        kv_cache_stats: Some(used(0.6)),
+        ..of_1_3
+    };
+    assert_eq!(parse(&newest), pass(&expected, 1, 0));
     let of_docker = format!("{{\"log\":\"{}\\n\",\"stream\":\"stderr\"}}", lines[1]);
-    assert_eq!(parse(&of_docker), of_1_2);
+    assert_eq!(parse(&of_docker), pass(&of_1_2, 0, 96));
 }
 
 #[test]
@@ -122,10 +132,10 @@ fn a_line_that_is_cut_anywhere_is_skipped_or_lacks_its_end() {
         for end in 0..line.len() {
             let cut = &line.as_bytes()[..end];
             if let Some(pass) = Pass::parse(cut) {
-                assert_eq!(Some(pass.iter), Pass::parse(line.as_bytes()).map(|whole| whole.iter));
+                let whole = Pass::parse(line.as_bytes()).unwrap();
+                assert_eq!((pass.record.iter, pass.record.rank), (whole.record.iter, whole.record.rank));
+                assert!(pass.record.rank.is_some() || pass == whole, "{end}: {line}");
             }
-            let whole = parse_executor(line.as_bytes());
-            assert!(parse_executor(cut).is_none_or(|record| Some(record) == whole), "{end}: {line}");
         }
     }
 }
@@ -308,7 +318,7 @@ fn add(path: &Path, iters: std::ops::RangeInclusive<u64>) {
 fn a_file_is_followed_when_it_is_renamed_and_when_it_is_truncated() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("serve.log");
-    let mut log = FollowedLog::open_now(path.clone(), false).unwrap();
+    let mut log = FollowedLog::new(path.clone(), false);
     assert!(log.poll(&mut Batch::default()).unwrap_err().to_string().contains("log:"), "it does not exist yet");
     add(&path, 1..=3);
     assert_eq!(iters(&mut log), [1, 2], "the record of a pass needs the line of the next");
@@ -329,8 +339,8 @@ fn a_link_leads_to_the_next_file_and_old_lines_count_only_if_asked() {
     let [first, second, link] = ["0.log", "1.log", "serve.log"].map(|name| directory.path().join(name));
     add(&first, 1..=3);
     symlink(&first, &link).unwrap();
-    assert_eq!(iters(&mut FollowedLog::open_now(link.clone(), true).unwrap()), [1, 2]);
-    let mut log = FollowedLog::open_now(link.clone(), false).unwrap();
+    assert_eq!(iters(&mut FollowedLog::new(link.clone(), true)), [1, 2]);
+    let mut log = FollowedLog::new(link.clone(), false);
     assert_eq!(iters(&mut log), [0; 0]);
     add(&first, 4..=5);
     assert_eq!(iters(&mut log), [4]);

@@ -1,25 +1,22 @@
-//! Finds the files of a directory, and reads the lines that are added, for each source that follows files. Files may be
-//! renamed, deleted or truncated meanwhile.
+//! Reads the lines that are added to one file, to the files of a directory or to the standard input, for each source
+//! that follows them. Files may be renamed, deleted or truncated meanwhile.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::fs::{DirEntry, File};
 use std::hash::{DefaultHasher, Hasher as _};
-use std::io::{self, BufReader, Seek as _, SeekFrom};
-use std::os::unix::fs::{DirEntryExt as _, FileExt as _};
+use std::io::{self, BufRead as _, BufReader, Read as _, Seek as _, SeekFrom};
+use std::os::unix::fs::{DirEntryExt as _, FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use rustix::fs::OFlags;
-use trtllm_records::Message;
-use trtllm_records::{PerfMetricsEntry, RejectReason};
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use trtllm_records::RejectReason;
 use trtllm_service::file_text::{self, FileText, LineRead};
 use trtllm_service::small_file;
 
-use super::super::Batch;
-use super::super::keys::KeyWatch;
-use super::super::trtllm_json::read_message;
-use super::{LineOwner, LinesDir};
+use super::Batch;
+use super::perf_metrics_dir::LinesDir;
 
 /// Limit of the bytes that one reading takes from all files.
 const MAX_READ: u64 = 32 << 20;
@@ -30,21 +27,32 @@ const HEAD: usize = 256;
 /// A file that grows stays open for this time, so that its end is read even if it is deleted.
 const KEPT_OPEN: Duration = Duration::from_secs(600);
 
+/// The path that means the standard input.
+pub(crate) const STDIN: &str = "-";
+/// Longest line of the standard input, in bytes. A line of an iteration log with the lengths of 2048 requests is shorter.
+const MAX_STDIN_LINE: usize = 64 << 10;
+/// Most lines of the standard input that one reading takes.
+const MOST_LINES: usize = 8192;
+
 /// What the lines of the files are.
 pub(crate) trait FollowedLines {
-    /// Whether a file of this name has such lines.
-    fn are_in(&self, name: &OsStr) -> bool;
+    /// Whether a file of this name in the directory has such lines. A file that is named itself always has.
+    fn are_in(&self, _name: &OsStr) -> bool {
+        false
+    }
 
     /// Adds to the batch what a line says.
-    fn parse(&mut self, line: &[u8], batch: &mut Batch);
+    fn absorb(&mut self, line: &[u8], batch: &mut Batch);
 }
 
 #[derive(Debug)]
 pub(crate) struct LineFiles<L> {
-    dir: LinesDir,
+    pub(crate) dir: LinesDir,
     pub(crate) lines: L,
     /// The files by inode. `None` before the directory was listed for the first time.
     files: Option<HashMap<u64, LineFile>>,
+    /// The beginning of a line of the standard input.
+    stdin_line: Vec<u8>,
 }
 
 #[derive(Debug)]
@@ -60,6 +68,8 @@ struct LineFile {
     open: Option<(File, Instant)>,
     /// The file was missing when the directory was last listed.
     gone: bool,
+    /// The last reading did not reach its end.
+    more: bool,
 }
 
 /// The number of bytes at the start of a file, up to [`HEAD`], and their hash.
@@ -87,56 +97,90 @@ impl Head {
 
 impl<L: FollowedLines> LineFiles<L> {
     pub(crate) fn new(dir: LinesDir, lines: L) -> Self {
-        Self { dir, lines, files: None }
+        Self { dir, lines, files: None, stdin_line: Vec::new() }
     }
 
-    /// Whether it knows no file.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.files.as_ref().is_none_or(HashMap::is_empty)
-    }
-
-    /// Reads the lines that were added to all files. A file that was renamed comes before the one that replaced it.
-    pub(crate) fn read(&mut self) -> io::Result<Batch> {
-        self.list()?;
-        let Self { lines, files, .. } = self;
-        let mut files: Vec<_> = files.get_or_insert_default().values_mut().collect();
-        files.sort_by_cached_key(|file| file.path.file_name().is_some_and(|name| lines.are_in(name)));
-        let mut reading = Reading { lines, left: MAX_READ, batch: Batch::default() };
-        for file in files {
-            if !reading.has_room() {
-                reading.batch.more = true;
-                break;
-            }
-            // A file that cannot be read is treated like one that has not grown, because the others may be readable.
-            reading.batch.more |= file.read(&mut reading).unwrap_or(false);
+    /// Adds the lines that were added to all files. A file that was renamed comes before the one that replaced it. Fails
+    /// if the file or the directory is missing, or cannot be listed. Files that are open are read nevertheless.
+    pub(crate) fn read(&mut self, batch: &mut Batch) -> io::Result<()> {
+        if self.dir.path == Path::new(STDIN) {
+            return self.read_stdin(batch);
         }
-        Ok(reading.batch)
+        let listed = self.list();
+        let Self { lines, files, .. } = self;
+        let mut files: Vec<_> = files.iter_mut().flat_map(HashMap::values_mut).collect();
+        let has_lines = |file: &LineFile| file.path.file_name().is_some_and(|name| lines.are_in(name));
+        files.sort_by_cached_key(|file| (!file.gone, has_lines(file)));
+        let mut reading = Reading { lines, left: MAX_READ, batch };
+        for file in files {
+            // A file that cannot be read is treated like one that has not grown, because the others may be readable.
+            file.more = !reading.has_room() || file.read(&mut reading).unwrap_or(false);
+            reading.batch.more |= file.more;
+        }
+        listed
+    }
+
+    /// Reads the lines that are there, and does not wait for others.
+    fn read_stdin(&mut self, batch: &mut Batch) -> io::Result<()> {
+        let Self { lines, stdin_line: line, .. } = self;
+        fcntl_setfl(io::stdin(), fcntl_getfl(io::stdin())? | OFlags::NONBLOCK)?;
+        let mut reads = 0..MOST_LINES;
+        while batch.has_room() && reads.next().is_some() {
+            let left = (MAX_STDIN_LINE - line.len()) as u64;
+            match io::stdin().lock().take(left).read_until(b'\n', line) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                read => batch.ended = read? == 0,
+            }
+            if batch.ended {
+                return Ok(());
+            }
+            if line.ends_with(b"\n") || line.len() == MAX_STDIN_LINE {
+                lines.absorb(line, batch);
+                line.clear();
+            }
+        }
+        batch.more = true;
+        Ok(())
     }
 
     fn list(&mut self) -> io::Result<()> {
-        let listed = std::fs::read_dir(&self.dir.path).inspect_err(|error| {
-            // The directory is missing. Files that appear in it later have only new lines.
+        let is_first = self.files.is_none();
+        let found = self.find().inspect_err(|error| {
+            // What appears later in place of a missing file or directory has only new lines.
             if error.kind() == io::ErrorKind::NotFound {
                 self.files.get_or_insert_default();
             }
-        });
-        let entries: Vec<DirEntry> = listed?.collect::<io::Result<_>>()?;
-        let is_first = self.files.is_none();
+        })?;
         let files = self.files.get_or_insert_default();
-        files.retain(|_, file| !std::mem::replace(&mut file.gone, true));
-        for entry in entries {
-            if let Some(known) = files.get_mut(&entry.ino()) {
-                (known.gone, known.path) = (false, entry.path());
-            } else if files.len() < MAX_FILES && is_regular(&entry) && self.lines.are_in(&entry.file_name()) {
+        files.retain(|_, file| !std::mem::replace(&mut file.gone, true) || file.more);
+        for (inode, path, has_lines) in found {
+            if let Some(known) = files.get_mut(&inode) {
+                (known.gone, known.path) = (false, path);
+            } else if files.len() < MAX_FILES && has_lines {
                 let is_old = is_first && !self.dir.from_start;
-                let file = if is_old { LineFile::at_end(entry.path()) } else { Ok(LineFile::new(entry.path())) };
+                let file = if is_old { LineFile::at_end(path) } else { Ok(LineFile::new(path)) };
                 // If the file was deleted after the listing, or is not readable, the next listing tries again.
                 if let Ok(file) = file {
-                    files.insert(entry.ino(), file);
+                    files.insert(inode, file);
                 }
             }
         }
         Ok(())
+    }
+
+    /// The inodes and the paths of the files, and whether they have such lines.
+    fn find(&self) -> io::Result<Vec<(u64, PathBuf, bool)>> {
+        // The operator may name a link, such as those of Kubernetes to the log of a container.
+        let path = self.dir.path.canonicalize()?;
+        let found = path.metadata()?;
+        if found.is_file() {
+            return Ok(vec![(found.ino(), path, true)]);
+        }
+        let file = |entry: DirEntry| {
+            let has_lines = is_regular(&entry) && self.lines.are_in(&entry.file_name());
+            (entry.ino(), entry.path(), has_lines)
+        };
+        std::fs::read_dir(path)?.map(|entry| entry.map(file)).collect()
     }
 }
 
@@ -152,7 +196,7 @@ fn open(path: &Path) -> io::Result<File> {
 
 impl LineFile {
     fn new(path: PathBuf) -> Self {
-        Self { path, offset: 0, skips: false, size: 0, head: Head::default(), open: None, gone: false }
+        Self { path, offset: 0, skips: false, size: 0, head: Head::default(), open: None, gone: false, more: false }
     }
 
     /// Opens a file of which only the lines that are written from now on are read.
@@ -171,6 +215,8 @@ impl LineFile {
     fn read(&mut self, into: &mut Reading<'_, impl FollowedLines>) -> io::Result<bool> {
         let size = match &self.open {
             Some((file, _)) => file.metadata()?.len(),
+            // Another file may have its path now.
+            None if self.gone => return Ok(false),
             None => self.path.symlink_metadata()?.len(),
         };
         if size == self.size && size >= self.offset {
@@ -224,7 +270,7 @@ impl LineFile {
             self.offset += read;
             match (std::mem::replace(&mut self.skips, !complete), complete) {
                 (true, _) => {}
-                (false, true) => into.lines.parse(line.bytes(), &mut into.batch),
+                (false, true) => into.lines.absorb(line.bytes(), into.batch),
                 (false, false) => into.batch.reject(RejectReason::TooLong),
             }
         }
@@ -236,66 +282,12 @@ struct Reading<'l, L> {
     lines: &'l mut L,
     /// Number of bytes that may still be read.
     left: u64,
-    batch: Batch,
+    batch: &'l mut Batch,
 }
 
 impl<L> Reading<'_, L> {
     fn has_room(&self) -> bool {
         self.left > 0 && self.batch.has_room()
-    }
-}
-
-/// The lines of finished requests.
-#[derive(Debug)]
-pub(super) struct RequestLines {
-    owner: LineOwner,
-    keys: KeyWatch,
-    /// True if lines were left out because another program writes lines for the same requests.
-    pub(super) has_left_out: bool,
-}
-
-impl RequestLines {
-    pub(super) fn new(owner: LineOwner) -> Self {
-        Self { owner, keys: KeyWatch::default(), has_left_out: false }
-    }
-}
-
-impl FollowedLines for RequestLines {
-    fn are_in(&self, name: &OsStr) -> bool {
-        let name = name.to_string_lossy();
-        (name.starts_with("perf_metrics-") || name.starts_with("perf-metrics-")) && name.ends_with(".jsonl")
-    }
-
-    fn parse(&mut self, line: &[u8], batch: &mut Batch) {
-        /// Whether another program writes a line for the same request. The ids themselves are not kept.
-        #[derive(serde::Deserialize)]
-        struct PairIds {
-            ctx_request_id: Option<serde::de::IgnoredAny>,
-            disagg_request_id: Option<serde::de::IgnoredAny>,
-        }
-        if line.iter().all(u8::is_ascii_whitespace) {
-            return;
-        }
-        self.keys.look_at(line, &mut batch.keys);
-        let Ok(text) = std::str::from_utf8(line) else { return batch.reject(RejectReason::NotJson) };
-        let entry: PerfMetricsEntry = match read_message(text) {
-            Ok(entry) => entry,
-            Err(RejectReason::NotARecord) => return batch.reject(RejectReason::NotARecord),
-            Err(_) => return batch.reject(RejectReason::NotJson),
-        };
-        let is_whole = entry.ctx_perf_metrics.is_some()
-            || entry.gen_perf_metrics.is_some()
-            || entry.disagg_server_arrival_time.is_some();
-        let is_part = || {
-            let pair = read_message::<PairIds>(text);
-            pair.is_ok_and(|pair| pair.ctx_request_id.is_some() || pair.disagg_request_id.is_some())
-        };
-        match self.owner {
-            _ if !is_whole && entry.perf_metrics.is_none() => batch.reject(RejectReason::NotARecord),
-            LineOwner::Server if is_whole => self.has_left_out = true,
-            LineOwner::Deployment if !is_whole && is_part() => self.has_left_out = true,
-            LineOwner::Server | LineOwner::Deployment => batch.push(Message::FinishedRequest(Box::new(entry))),
-        }
     }
 }
 
@@ -306,8 +298,9 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     use tempfile::TempDir;
-    use trtllm_records::RejectCounts;
+    use trtllm_records::{Message, RejectCounts};
 
+    use super::super::perf_metrics_dir::{LineOwner, RequestLines};
     use super::*;
 
     const NAME: &str = "perf_metrics-server-gpu7-41-20261101T000000Z.jsonl";
@@ -339,8 +332,14 @@ mod tests {
         ids
     }
 
+    fn next_batch(files: &mut LineFiles<RequestLines>) -> Batch {
+        let mut batch = Batch::default();
+        files.read(&mut batch).unwrap();
+        batch
+    }
+
     fn read(files: &mut LineFiles<RequestLines>) -> Vec<u64> {
-        ids(&files.read().unwrap())
+        ids(&next_batch(files))
     }
 
     fn rejected(reading: &Batch, reason: RejectReason) -> u64 {
@@ -366,11 +365,11 @@ mod tests {
         let directory = TempDir::new().unwrap();
         let mut files = files(&directory, true, LineOwner::Server);
         add(&directory, NAME, "{\"dreams\":[{\"wish\":1}]}\n{\"later\":1}\n");
-        let reading = files.read().unwrap();
+        let reading = next_batch(&mut files);
         assert_eq!(reading.keys.iter().collect::<Vec<_>>(), ["dreams", "wish"]);
         assert_eq!(rejected(&reading, RejectReason::NotARecord), 2);
         add(&directory, NAME, &line(1));
-        assert!(files.read().unwrap().keys.is_empty(), "once a minute is enough");
+        assert!(next_batch(&mut files).keys.is_empty(), "once a minute is enough");
     }
 
     #[test]
@@ -379,7 +378,7 @@ mod tests {
         let path = directory.path().join("lines");
         let dir = LinesDir { path: path.clone(), from_start: false };
         let mut files = LineFiles::new(dir, RequestLines::new(LineOwner::Server));
-        assert_eq!(files.read().unwrap_err().kind(), io::ErrorKind::NotFound);
+        assert_eq!(files.read(&mut Batch::default()).unwrap_err().kind(), io::ErrorKind::NotFound);
         fs::create_dir(&path).unwrap();
         fs::write(path.join(NAME), line(1)).unwrap();
         assert_eq!(read(&mut files), [1]);
@@ -409,7 +408,7 @@ mod tests {
         add(&directory, NAME, &line(1)[30..40]);
         read(&mut files);
         add(&directory, NAME, &(line(1)[40..].to_owned() + &line(2)));
-        let reading = files.read().unwrap();
+        let reading = next_batch(&mut files);
         assert_eq!((ids(&reading), reading.rejected), (vec![2], RejectCounts::default()));
     }
 
@@ -441,7 +440,7 @@ mod tests {
         assert_eq!(read(&mut files), [1]);
         add(&directory, NAME, &(line(2) + "{\"request_id\":3,"));
         fs::remove_file(directory.path().join(NAME)).unwrap();
-        let reading = files.read().unwrap();
+        let reading = next_batch(&mut files);
         assert_eq!((ids(&reading), rejected(&reading, RejectReason::Truncated)), (vec![2], 0));
         add(&directory, NAME, &line(9));
         assert_eq!(read(&mut files), [9], "another file of the same name");
@@ -449,9 +448,41 @@ mod tests {
         add(&directory, NAME, "{\"request_id\":10,");
         assert_eq!(read(&mut files), NONE);
         fs::remove_file(directory.path().join(NAME)).unwrap();
-        let reading = files.read().unwrap();
+        let reading = next_batch(&mut files);
         assert_eq!(rejected(&reading, RejectReason::Truncated), 1);
-        assert_eq!(files.read().unwrap().rejected, RejectCounts::default(), "once");
+        assert_eq!(next_batch(&mut files).rejected, RejectCounts::default(), "once");
+    }
+
+    #[test]
+    fn a_long_file_that_is_deleted_or_replaced_is_read_to_its_end() {
+        let directory = TempDir::new().unwrap();
+        let mut files = files(&directory, true, LineOwner::Server);
+        add(&directory, NAME, &(0..20_000).map(line).collect::<String>());
+        let mut found = read(&mut files);
+        assert!(found.len() < 10_000, "one reading is not enough");
+        fs::remove_file(directory.path().join(NAME)).unwrap();
+        add(&directory, NAME, &line(20_000));
+        while found.len() <= 20_000 {
+            let part = read(&mut files);
+            assert!(!part.is_empty(), "{} lines", found.len());
+            found.extend(part);
+        }
+        assert!(found.into_iter().eq(0..=20_000));
+        assert_eq!(read(&mut files), NONE);
+    }
+
+    #[test]
+    fn a_file_that_is_replaced_after_a_long_pause_is_not_read_twice() {
+        let directory = TempDir::new().unwrap();
+        let mut files = files(&directory, true, LineOwner::Server);
+        add(&directory, NAME, &line(1));
+        assert_eq!(read(&mut files), [1]);
+        files.files.as_mut().unwrap().values_mut().for_each(|file| file.open = None);
+        let next = directory.path().join("next");
+        fs::write(&next, line(2) + &line(3)).unwrap();
+        fs::rename(next, directory.path().join(NAME)).unwrap();
+        let batch = next_batch(&mut files);
+        assert_eq!((ids(&batch), batch.rejected), (vec![2, 3], RejectCounts::default()));
     }
 
     fn truncate(directory: &TempDir) {
@@ -470,9 +501,9 @@ mod tests {
             add(&directory, NAME, &line(3));
             truncate(&directory);
             add(&directory, NAME, &(10..10 + longer).map(line).collect::<String>());
-            let reading = files.read().unwrap();
+            let reading = next_batch(&mut files);
             assert_eq!((ids(&reading), rejected(&reading, RejectReason::Truncated)), ((10..10 + longer).collect(), 1));
-            assert_eq!(files.read().unwrap().rejected, RejectCounts::default(), "once");
+            assert_eq!(next_batch(&mut files).rejected, RejectCounts::default(), "once");
         }
     }
 
@@ -490,7 +521,7 @@ mod tests {
         let (mut found, mut too_long) = (Vec::new(), 0);
         for part in ["y", "\n", &line(2)] {
             add(&directory, NAME, part);
-            let reading = files.read().unwrap();
+            let reading = next_batch(&mut files);
             too_long += rejected(&reading, RejectReason::TooLong);
             found.extend(ids(&reading));
         }
@@ -503,7 +534,7 @@ mod tests {
         let mut files = files(&directory, true, LineOwner::Server);
         let malformed = "{\"request_id\":1,\n\u{0}\n[]\n{}\n7\n{\"perf_metrics\":3}\n\n";
         add(&directory, NAME, &(malformed.to_owned() + &line(2)));
-        let reading = files.read().unwrap();
+        let reading = next_batch(&mut files);
         let count = |reason| rejected(&reading, reason);
         assert_eq!((ids(&reading), count(RejectReason::NotJson)), (vec![2], 2));
         assert_eq!(count(RejectReason::NotARecord), 4);
@@ -540,7 +571,7 @@ mod tests {
         add(&directory, NAME, &(0..LINES).map(line).collect::<String>());
         let (mut found, mut parts) = (Vec::new(), 0);
         loop {
-            let reading = files.read().unwrap();
+            let reading = next_batch(&mut files);
             let weight: usize = reading.messages.iter().map(Message::weight).sum();
             assert!(weight < 2 << 20, "{weight}");
             found.extend(ids(&reading));
@@ -562,10 +593,10 @@ mod tests {
         add(&directory, NAME, &(part(1) + &line(2)));
         add(&directory, OTHER, whole);
         let mut server = files(&directory, true, LineOwner::Server);
-        let reading = server.read().unwrap();
+        let reading = next_batch(&mut server);
         assert_eq!((ids(&reading), server.lines.has_left_out), (vec![1, 2], true));
         let mut deployment = files(&directory, true, LineOwner::Deployment);
-        let reading = deployment.read().unwrap();
+        let reading = next_batch(&mut deployment);
         let mut wholes = 0;
         for item in &reading.messages {
             let Message::FinishedRequest(entry) = item else { panic!("{item:?}") };
