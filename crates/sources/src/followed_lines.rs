@@ -101,7 +101,8 @@ impl<L: FollowedLines> LineFiles<L> {
     }
 
     /// Adds the lines that were added to all files. A file that was renamed comes before the one that replaced it. Fails
-    /// if the file or the directory is missing, or cannot be listed. Files that are open are read nevertheless.
+    /// if the directory cannot be listed, or the file that is named cannot be read. Files that are open are read
+    /// nevertheless.
     pub(crate) fn read(&mut self, batch: &mut Batch) -> io::Result<()> {
         if self.dir.path == Path::new(STDIN) {
             return self.read_stdin(batch);
@@ -111,13 +112,15 @@ impl<L: FollowedLines> LineFiles<L> {
         let mut files: Vec<_> = files.iter_mut().flat_map(HashMap::values_mut).collect();
         let has_lines = |file: &LineFile| file.path.file_name().is_some_and(|name| lines.are_in(name));
         files.sort_by_cached_key(|file| (!file.gone, has_lines(file)));
-        let mut reading = Reading { lines, left: MAX_READ, batch };
+        let (mut reading, mut failed) = (Reading { lines, left: MAX_READ, batch }, None);
         for file in files {
+            let read = if reading.has_room() { file.read(&mut reading) } else { Ok(true) };
             // A file that cannot be read is treated like one that has not grown, because the others may be readable.
-            file.more = !reading.has_room() || file.read(&mut reading).unwrap_or(false);
+            file.more = *read.as_ref().unwrap_or(&false);
+            failed = read.err().or(failed);
             reading.batch.more |= file.more;
         }
-        listed
+        listed.and_then(|()| failed.filter(|_| self.dir.path.is_file()).map_or(Ok(()), Err))
     }
 
     /// Reads the lines that are there, and does not wait for others.
@@ -160,8 +163,10 @@ impl<L: FollowedLines> LineFiles<L> {
                 let is_old = is_first && !self.dir.from_start;
                 let file = if is_old { LineFile::at_end(path) } else { Ok(LineFile::new(path)) };
                 // If the file was deleted after the listing, or is not readable, the next listing tries again.
-                if let Ok(file) = file {
-                    files.insert(inode, file);
+                match file {
+                    Ok(file) => _ = files.insert(inode, file),
+                    Err(error) if self.dir.path.is_file() => return Err(error),
+                    Err(_) => {}
                 }
             }
         }
