@@ -79,7 +79,7 @@ fn answers_of_tiny_elements_are_read_in_bounded_memory() {
     let tree = String::from_utf8(array("{\"a\":0}", SIZE)).unwrap();
     let numbers = String::from_utf8(array("0", ELEMENT)).unwrap();
     let nested = (0..100).fold("{}".to_owned(), |entry, _| format!("{{\"gen_perf_metrics\":{entry}}}"));
-    // The parser's error message needs six bytes to quote each byte of this text.
+    // An error message that quotes this text needs six bytes for each byte.
     let text = "\x7f".repeat(ELEMENT);
     for (path, body, reason) in [
         ("/metrics", array("{}", rejected), Some("not_a_record")),
@@ -88,7 +88,8 @@ fn answers_of_tiny_elements_are_read_in_bounded_memory() {
         ("/metrics", format!("[{{\"iter\":7,\"requestStats\":{rows}}}]").into_bytes(), None),
         ("/metrics", format!("[{{\"iter\":7,\"iterCachedTokensByLevel\":{levels}}}]").into_bytes(), None),
         ("/metrics", format!("[{{\"iter\":7,\"kvCacheIterationStatsByPoolGroup\":{pools}}}]").into_bytes(), None),
-        ("/metrics", format!("[{{\"iter\":\"{text}\"}}]").into_bytes(), Some("not_a_record")),
+        ("/metrics", format!("[{{\"iter\":\"{text}\"}}]").into_bytes(), Some("implausible")),
+        ("/metrics", format!("[\"{text}\"]").into_bytes(), Some("not_a_record")),
         ("/server_info", format!("{{\"startup_metrics\":{tree}}}").into_bytes(), None),
         ("/version", format!("{{\"version\":\"{text}\"}}").into_bytes(), None),
         ("/perf_metrics", array(&nested, SIZE), None),

@@ -18,10 +18,6 @@ pub(crate) use hello::MAX_NAME;
 pub use hello::{Hello, parse_hello};
 use odd_numbers::Replaced;
 
-/// Longest text in a statistic, in bytes. If there is a text in place of another type, the error of serde_json quotes
-/// it, with up to six bytes for each byte of the text.
-const MAX_TEXT: usize = 1 << 20;
-
 /// Why a response could not be parsed to its end.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseError {
@@ -165,7 +161,7 @@ where
         if error.error_len().is_none() { std::str::from_utf8(&rest[..error.valid_up_to()]) } else { Err(error) }
     });
     let text = text.map_err(|error| ParseError::NotJson(error.to_string()))?;
-    let mut array = Array { text, at: 0, has_long_text: has_long_text(text) };
+    let mut array = Array { text, at: 0 };
     let begun_at = parsed.bytes;
     while parsed.next != Next::Nothing && go_on(batch) {
         if parsed.next == Next::Separator {
@@ -193,7 +189,6 @@ struct Array<'t> {
     text: &'t str,
     /// Bytes that have been read.
     at: usize,
-    has_long_text: bool,
 }
 
 impl<'t> Array<'t> {
@@ -229,13 +224,7 @@ impl<'t> Array<'t> {
     /// The next element; `None` if it has another structure.
     fn element<T: DeserializeOwned>(&mut self) -> Result<Option<T>, ParseError> {
         let rest = self.rest();
-        let (element, length) = match self.has_long_text {
-            true => match whole(rest)? {
-                length if has_long_text(&rest[..length]) => (None, length),
-                _ => typed(rest)?,
-            },
-            false => typed(rest)?,
-        };
+        let (element, length) = typed(rest)?;
         // A number or a word at the end of the text may continue in the next part.
         if length == rest.len() && rest.ends_with(|last: char| last.is_ascii_alphanumeric()) {
             return Err(ParseError::Truncated);
@@ -247,8 +236,8 @@ impl<'t> Array<'t> {
 
 /// The element at the start of the text, if it has the structure of `T`, and its length.
 fn typed<T: DeserializeOwned>(text: &str) -> Result<(Option<T>, usize), ParseError> {
-    if text.starts_with('[') {
-        // serde would read an array as the fields of a struct in their order.
+    if text.starts_with(['[', '"']) {
+        // serde would read an array as the fields of a struct, and quote a text in its error, however long it is.
         return Ok((None, whole(text)?));
     }
     let mut elements = serde_json::Deserializer::from_str(text).into_iter();
@@ -278,33 +267,6 @@ fn whole(text: &str) -> Result<usize, ParseError> {
 /// Converts an error of serde_json. A number that ends after its sign, point or `e` is truncated; serde_json calls it invalid.
 fn error_in(text: &str, error: serde_json::Error) -> ParseError {
     if text.ends_with(['-', '+', '.', 'e', 'E']) { ParseError::Truncated } else { error.into() }
-}
-
-/// Whether JSON has a text of more than [`MAX_TEXT`] bytes.
-fn has_long_text(json: &str) -> bool {
-    // For nearly all bodies, this check is enough: a text of that length fills at least one of these blocks, and in
-    // such a block each quote follows a backslash.
-    let is_plain = |block: &[u8]| memchr::memchr_iter(b'"', block).any(|at| at > 0 && block[at - 1] != b'\\');
-    if json.as_bytes().chunks_exact(MAX_TEXT / 2).all(is_plain) {
-        return false;
-    }
-    let mut rest = json.as_bytes();
-    while let Some(begin) = memchr::memchr(b'"', rest) {
-        rest = &rest[begin + 1..];
-        let mut end = 0;
-        // The character after a backslash belongs to the text.
-        while let Some(found) = memchr::memchr2(b'"', b'\\', rest.get(end..).unwrap_or_default())
-            && rest[end + found] == b'\\'
-        {
-            end += found + 2;
-        }
-        end += memchr::memchr(b'"', rest.get(end..).unwrap_or_default()).unwrap_or(rest.len());
-        if end > MAX_TEXT {
-            return true;
-        }
-        rest = rest.get(end + 1..).unwrap_or_default();
-    }
-    false
 }
 
 /// One line of NDJSON.
@@ -374,8 +336,8 @@ pub(crate) fn read_message<T: DeserializeOwned>(text: &str) -> Result<T, RejectR
 }
 
 fn read<T: DeserializeOwned>(text: &str) -> Result<T, RejectReason> {
-    if text.trim_start().starts_with('[') {
-        // serde would read an array as the fields of a struct in their order.
+    if text.trim_start().starts_with(['[', '"']) {
+        // As in `typed`.
         return Err(RejectReason::NotARecord);
     }
     serde_json::from_str(text).map_err(|error| match error.classify() {
@@ -417,24 +379,5 @@ mod tests {
             let all = [(Some(1), None), (Some(2), Some(f64::MAX)), (Some(3), Some(5.0))];
             assert_eq!(records.collect::<Vec<_>>(), all, "{cut}");
         }
-    }
-
-    #[test]
-    fn a_text_of_more_than_a_megabyte_is_found_and_nothing_else_is_taken_for_one() {
-        let long = "x".repeat(MAX_TEXT + 1);
-        let escaped = "\\\"\\\\".repeat(MAX_TEXT / 4) + "\\\\x";
-        for begin in ["[{\"a\":1,\"iter\":", "[\"\\\\\",\"\\\"\","] {
-            for text in [&long, &escaped] {
-                assert!(has_long_text(&format!("{begin}\"{text}\"}}]")), "{begin}");
-                assert!(has_long_text(&format!("{begin}\"{text}")), "{begin} without an end");
-                assert!(!has_long_text(&format!("{begin}\"{}\"}}]", &text[..MAX_TEXT])), "{begin}");
-            }
-            assert!(
-                !has_long_text(&format!("{begin}{}", "1,".repeat(4 * MAX_TEXT))),
-                "{begin} and an array of numbers"
-            );
-        }
-        let many = format!("[{}]", "{\"id\":\"\\\"\"},".repeat(MAX_TEXT / 4));
-        assert!(!has_long_text(&many) && !has_long_text(&"[".repeat(4 * MAX_TEXT)) && !has_long_text(""));
     }
 }
