@@ -110,6 +110,14 @@ impl SourceStatus {
         self.server_has_served && self.last_failure.as_ref().is_some_and(|failure| failure.not_ready)
     }
 
+    /// What the status 503 of the last poll means, in the words of every surface. `None` if the last poll had another
+    /// result.
+    #[must_use]
+    pub fn meaning_of_503(&self) -> Option<&'static str> {
+        let not_ready = self.last_failure.as_ref().is_some_and(|failure| failure.not_ready);
+        not_ready.then_some(if self.server_has_served { "the server has lost its engine" } else { "the model loads" })
+    }
+
     /// Whether the pod of a server that does not answer is scheduled, pulled or started.
     #[must_use]
     pub fn pod_is_loading(&self) -> bool {

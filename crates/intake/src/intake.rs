@@ -341,7 +341,6 @@ impl Intake {
         if let Some(kind) = kind {
             engine.source.metrics.errors[kind as usize].inc();
         }
-        self.log.failure(&self.slot.name, error, now);
         match kind {
             None => engine.source.server_has_served = true,
             Some(ErrorKind::Connect) => engine.source.server_has_served = false,
@@ -351,6 +350,7 @@ impl Intake {
         engine.source.no_statistics = !engine.source.ready && matches!(error, Some(SourceError::NoStatistics { .. }));
         engine.source.loading = None;
         engine.source.last_failure = error.map(failure);
+        self.log.failure(&self.slot.name, error, engine.source.meaning_of_503(), now);
         engine.source.unanswered_since_us =
             error.is_some().then(|| engine.source.unanswered_since_us.unwrap_or(at.unix_us));
     }

@@ -69,12 +69,21 @@ impl SourceLog {
         }
     }
 
-    pub(crate) fn failure(&mut self, name: &EngineName, error: Option<&SourceError>, now: Instant) {
+    /// `meaning`: what the error says about the engine, if it is known.
+    pub(crate) fn failure(
+        &mut self,
+        name: &EngineName,
+        error: Option<&SourceError>,
+        meaning: Option<&str>,
+        now: Instant,
+    ) {
         let EngineName { model, version, .. } = name;
         if changes(&mut self.failing, error.map(SourceError::kind), &mut self.failures, now) {
             match error {
                 Some(error) => {
-                    tracing::warn!(model, version, kind = error.kind().name(), %error, "source failed");
+                    let kind = error.kind().name();
+                    let error = meaning.map_or_else(|| error.to_string(), |meaning| format!("{meaning}: {error}"));
+                    tracing::warn!(model, version, kind, error, "source failed");
                 }
                 None => tracing::info!(model, version, "source recovered"),
             }

@@ -39,6 +39,8 @@ enum Mode {
     LauncherGone,
     /// The engine has ended, and the server still answers: no records, and /health says so.
     EngineGone,
+    /// The model loads, and each path says so (TensorRT-LLM #17787).
+    Starting,
 }
 
 #[derive(Debug)]
@@ -66,6 +68,12 @@ impl Server {
         let is_post = request.method == "POST";
         let reply = |stream: &mut TcpStream, value: &Value| answer(request, stream, 200, JSON, &value.to_string());
         match (request.path.as_str(), is_post) {
+            (path, _) if *self.mode.lock() == Mode::Starting && !matches!(path, "/truth" | "/control") => {
+                let body = json!({"code": "starting"}).to_string();
+                let state = "\r\nretry-after: 1\r\nx-trtllm-server-state: starting";
+                let head = head(503, &format!("{JSON}{state}"), body.len());
+                stream.write_all((head + &body).as_bytes()).map(|()| true)
+            }
             ("/version", false) => reply(stream, &json!({"version": self.version})),
             ("/health", false) => {
                 let is_gone = *self.mode.lock() == Mode::EngineGone;
@@ -184,7 +192,7 @@ impl Server {
                 }
                 return Ok(false);
             }
-            Mode::Ok | Mode::Truncated | Mode::SlowBody => {}
+            Mode::Ok | Mode::Truncated | Mode::SlowBody | Mode::Starting => {}
         }
         let records = self.advanced().take_records(frontend);
         let mut body = format!("[{}]", records.iter().map(|record| record.text.as_str()).collect::<Vec<_>>().join(","));

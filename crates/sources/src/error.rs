@@ -155,7 +155,7 @@ const fn status_remedy(status: u16) -> &'static str {
         429 => "raise the limit of requests of the server or of the proxy before it",
         407 => "a proxy wants a password; name the address of the server itself",
         300..400 => "it redirects without an address; check the server or the proxy before it",
-        503 => "the server starts, or its engine has failed; if this continues, look at its log",
+        503 => "if this continues, look at the log of the server",
         500..600 => "look at the log of the server, or of the proxy before it",
         _ => {
             "check that --source names the port of trtllm-serve, and look at the log of the server or of the proxy before it"

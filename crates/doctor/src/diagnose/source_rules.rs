@@ -67,7 +67,8 @@ pub struct SourceAnswer {
     pub target: String,
     /// The label `model` of its engine, if it is known.
     pub model: Option<String>,
-    /// True if one of the exporters has an engine that is starting. Then this source may still load its model.
+    /// True if the server says that it is starting, or one of the exporters has an engine that is. Then this source may
+    /// still load its model.
     pub starting: bool,
     /// Whether a request succeeded, or whether the socket exists.
     pub reached: Reached,
@@ -113,7 +114,9 @@ pub(super) fn judge(source: &SourceAnswer) -> Vec<Finding> {
     if let Some(status) = source.version_status.filter(|status| *status < 500) {
         found.push(about(&STATUS).with("status of /version", f64::from(status), Unit::Count, None));
     }
-    if let Some(status) = source.health.filter(|status| *status >= 500) {
+    // A server whose model loads may answer 503 at every path, and it has lost no engine.
+    let is_unhealthy = |status: &u16| *status >= 500 && !(*status == 503 && source.starting);
+    if let Some(status) = source.health.filter(is_unhealthy) {
         found.push(about(&UNHEALTHY).with("status of /health", f64::from(status), Unit::Count, None));
     }
     match &source.page {

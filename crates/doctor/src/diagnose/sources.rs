@@ -112,6 +112,9 @@ async fn ask_server(access: Access, model: Option<String>, starting: bool) -> So
         // Go on, because the answer of /health says more.
         Err(Failure::Status(status)) => answer.version_status = Some(status),
         Err(Failure::Unanswered(why)) => answer.reached = Reached::No(why),
+        Err(failure @ Failure::Starting) => {
+            (answer.reached, answer.starting) = (Reached::No(failure.to_string()), true);
+        }
     }
     if answer.reached != Reached::Yes {
         return answer;
@@ -119,12 +122,12 @@ async fn ask_server(access: Access, model: Option<String>, starting: bool) -> So
     answer.health = match client.get("/health").await {
         Ok(_) => Some(200),
         Err(Failure::Status(status)) => Some(status),
-        Err(Failure::Unanswered(_)) => None,
+        Err(Failure::Unanswered(_) | Failure::Starting) => None,
     };
     answer.page = match client.get(server_page::PATH).await {
         Ok(body) => Some(Ok(String::from_utf8_lossy(&body).into_owned())),
         Err(Failure::Status(status)) => Some(Err(status)),
-        Err(Failure::Unanswered(_)) => None,
+        Err(Failure::Unanswered(_) | Failure::Starting) => None,
     };
     answer
 }

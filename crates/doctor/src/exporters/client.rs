@@ -130,6 +130,8 @@ pub(crate) struct Client {
 /// Why a request has no answer with status 200.
 pub(crate) enum Failure {
     Status(u16),
+    /// The server says that its model loads.
+    Starting,
     /// No connection, no answer in time, or a broken answer.
     Unanswered(String),
 }
@@ -138,6 +140,7 @@ impl std::fmt::Display for Failure {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Status(status) => write!(out, "status {status}"),
+            Self::Starting => out.write_str("the model loads"),
             Self::Unanswered(why) => write!(out, "{why}"),
         }
     }
@@ -161,6 +164,7 @@ impl Client {
             SourceError::HttpStatus { status, .. } | SourceError::Unauthorized { status, .. } => {
                 Failure::Status(status)
             }
+            SourceError::Starting { .. } => Failure::Starting,
             SourceError::Connect { cause, .. } => Failure::Unanswered(format!("cannot connect: {cause}")),
             SourceError::Io { cause, .. } => Failure::Unanswered(format!("reading failed: {cause}")),
             SourceError::Timeout { after, .. } => Failure::Unanswered(format!("no answer within {after:?}")),

@@ -13,8 +13,6 @@ const NOT_POLLED: &str = "not polled yet";
 const WEDGED: &str = "no batch runs, active requests are at their limit and the KV cache is nearly full: transfers that were \
                       cancelled may have kept their blocks; restart the engine";
 
-const LOST_ENGINE: &str = "the server has lost its engine";
-
 /// The phase of an engine that is starting.
 pub(super) fn start_phase(engine: &Engine) -> Option<StartPhase> {
     (engine.state == EngineState::Starting).then(|| engine.source.start_phase())
@@ -35,8 +33,7 @@ pub(super) fn why(engine: &Engine) -> String {
     }
     match (&source.last_failure, source.loading) {
         (_, Some(loading)) => loading.to_owned(),
-        (Some(failure), _) if source.has_lost_engine() => format!("{LOST_ENGINE}: {}", failure.text),
-        (Some(failure), _) => with_lead(phase, &failure.text),
+        (Some(failure), _) => with_lead(source, phase, &failure.text),
         (None, None) if is_wedged(engine) => WEDGED.to_owned(),
         (None, None) => {
             let notice = source.notice.or(source.endpoint_error.as_deref());
@@ -77,10 +74,7 @@ pub(super) fn without_addresses(engine: &Engine) -> Option<String> {
         (_, Some(loading)) => Some(loading.to_owned()),
         (Some(PollFailure { kind, .. }), _) => {
             let error = format!("{} ({}); see the log", kind.words(), kind.name());
-            if source.has_lost_engine() {
-                return Some(format!("{LOST_ENGINE}: {error}"));
-            }
-            Some(with_lead(Some(phase_of(source)), &error))
+            Some(with_lead(source, Some(phase_of(source)), &error))
         }
         (None, None) => (!source.ready).then(|| NOT_POLLED.to_owned()),
     }
@@ -91,12 +85,11 @@ fn phase_of(source: &SourceStatus) -> StartPhase {
     if source.ready { StartPhase::NoRecord } else { source.start_phase() }
 }
 
-fn with_lead(phase: Option<StartPhase>, error: &str) -> String {
-    let lead = match phase {
+fn with_lead(source: &SourceStatus, phase: Option<StartPhase>, error: &str) -> String {
+    let lead = source.meaning_of_503().unwrap_or(match phase {
         Some(StartPhase::NeverAnswered) => "the source has never answered",
-        Some(StartPhase::Loading) => "the server answers, but is not ready",
         _ => "the last poll failed",
-    };
+    });
     format!("{lead}: {error}")
 }
 
@@ -163,7 +156,15 @@ mod tests {
             (
                 polled(Starting, |source| source.last_failure = failure(ErrorKind::HttpStatus, true)),
                 Some("loading"),
-                "the server answers, but is not ready: cannot connect to http://10.0.0.7:9",
+                "the model loads: cannot connect to http://10.0.0.7:9",
+            ),
+            (
+                polled(EngineState::Unreachable, |source| {
+                    source.server_has_served = true;
+                    source.last_failure = failure(ErrorKind::HttpStatus, true);
+                }),
+                None,
+                "the server has lost its engine: cannot connect to http://10.0.0.7:9",
             ),
             (
                 polled(Starting, |source| source.last_failure = failure(ErrorKind::Connect, false)),
