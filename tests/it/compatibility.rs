@@ -13,8 +13,9 @@ use crate::support::page::{Page, name_of};
 
 const DOCUMENT: &str = include_str!("../../docs/METRICS.md");
 /// The letters of the table, and a family that is above 0 where the number is known.
-const NUMBERS: [(char, &str); 9] = [
+const NUMBERS: [(char, &str); 10] = [
     ('I', "nv_trt_llm_iterations_total"),
+    ('K', "nv_trt_llm_kv_cache_block_metrics"),
     ('H', "nv_trt_llm_host_step_seconds_count"),
     ('C', "nv_trt_llm_cached_tokens_total"),
     ('T', "nv_trt_llm_e2e_request_latency_seconds_count"),
@@ -73,6 +74,11 @@ fn check(row: &Row, release: &str, expected: &str) {
     if has("perf_metrics_output_dir") {
         arguments.extend(["--perf-metrics-dir", lines]);
     }
+    let log = folder.path().join("serve.log");
+    let log = log.to_str().unwrap();
+    if has("print_iter_log") {
+        arguments.extend(["--iteration-log", log]);
+    }
     if has("enable_iter_req_stats") {
         engine += "&request_stats=1";
     }
@@ -86,8 +92,8 @@ fn check(row: &Row, release: &str, expected: &str) {
     }
     let server = Lookalike::start(&engine, &arguments);
     let (url, spans) = (format!("http://127.0.0.1:{}", server.port()), free_port());
-    let source =
-        row.source.replace("URL", &url).replace("DIR", lines).replace("HOST:PORT", &format!("127.0.0.1:{spans}"));
+    let values = [("URL", &*url), ("DIR", lines), ("FILE", log), ("HOST:PORT", &format!("127.0.0.1:{spans}"))];
+    let source = values.iter().fold(row.source.clone(), |source, (name, value)| source.replace(name, value));
     let daemon = Daemon::start(&["--source", &source, "--model", "m", "--gpu", "off"]);
     let name = format!("{release} with {:?}", row.options);
     if has("otlp_traces_endpoint") {
@@ -98,7 +104,8 @@ fn check(row: &Row, release: &str, expected: &str) {
     let as_expected =
         |page: &Page| ensure(known(page) == expected, || format!("{name}: {}, not {expected}", known(page)));
     daemon.until(|page| ensure(Instant::now() >= decided, || format!("{name}: {}", known(page))));
-    daemon.until(as_expected);
+    let page = daemon.until(as_expected);
+    assert_eq!(page.find("nv_trt_llm_iterations_lost_total", &[]).unwrap_or_default(), 0.0, "{name}");
 }
 
 #[test]

@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 use std::fs::OpenOptions;
-use std::io::Write as _;
-use std::path::PathBuf;
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -36,6 +36,7 @@ pub(crate) struct Live {
     ring: VecDeque<Waiting>,
     entries: VecDeque<Entry>,
     perf_metrics_file: Option<PathBuf>,
+    iteration_log: Option<(PathBuf, write::IterationLog)>,
     mode: FrontendMode,
     frontends: Vec<FrontendState>,
     pub(crate) orchestrator: Orchestrator,
@@ -70,6 +71,7 @@ impl Live {
             ring: VecDeque::new(),
             entries: VecDeque::new(),
             perf_metrics_file: arguments.perf_metrics_dir.as_ref().map(file),
+            iteration_log: arguments.iteration_log.clone().map(|file| (file, write::IterationLog::default())),
             mode: arguments.frontend_mode,
             frontends: (0..arguments.frontends).map(|_| FrontendState::default()).collect(),
             orchestrator: Orchestrator::default(),
@@ -122,6 +124,10 @@ impl Live {
         let mut rows = step.rows.into_iter().peekable();
         let records = step.records.len();
         for (number, record) in (1..).zip(step.records) {
+            if let (Some((file, log)), Release::PyTorch { era, .. }) = (&mut self.iteration_log, release) {
+                // Nobody asks for a line that cannot be written.
+                let _ = append(file, &log.lines(&record, era, epoch_us));
+            }
             let mut value = write::record(&record, release, epoch_us);
             if let Some((iter, rows)) = rows.next_if(|(iter, _)| *iter == record.iter) {
                 value["requestStats"] = write::rows(iter, &rows, release)["requestStats"].take();
@@ -168,8 +174,7 @@ impl Live {
     /// Appends a line to the perf-metrics file.
     fn append(&mut self, line: &Value) {
         let Some(file) = &self.perf_metrics_file else { return };
-        let file = OpenOptions::new().create(true).append(true).open(file);
-        let written = file.and_then(|mut file| file.write_all(format!("{line}\n").as_bytes()));
+        let written = append(file, &format!("{line}\n"));
         self.totals.entries_served += u64::from(written.is_ok());
     }
 
@@ -258,6 +263,10 @@ impl Live {
         value["idle"] = json!(self.is_draining && self.engine().is_idle());
         value
     }
+}
+
+fn append(file: &Path, text: &str) -> io::Result<()> {
+    OpenOptions::new().create(true).append(true).open(file)?.write_all(text.as_bytes())
 }
 
 /// A finished request as a publisher writes it, with JSON keys that neither the file nor `/perf_metrics` contains.

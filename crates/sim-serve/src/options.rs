@@ -51,6 +51,9 @@ pub(crate) struct Arguments {
     /// Append finished requests to a file in this directory (perf_metrics_output_dir), as releases without /perf_metrics
     #[arg(long, value_name = "DIR")]
     pub(crate) perf_metrics_dir: Option<PathBuf>,
+    /// Append the iteration log to this file (print_iter_log), as if the output of the server went there
+    #[arg(long, value_name = "FILE", conflicts_with = "disaggregated")]
+    pub(crate) iteration_log: Option<PathBuf>,
     /// Frontends that share the port, each with its own connections
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
     pub(crate) frontends: u16,
@@ -142,6 +145,9 @@ impl Arguments {
         let default = Release::PyTorch { era: Era::Frames, cache: CacheManager::V2 };
         let mut config = options.config(&Host { release: chosen.unwrap_or(default), rows: false, ..Host::default() });
         config.release = chosen.unwrap_or(config.release);
+        if self.iteration_log.is_some() && config.release.is_cpp() {
+            return Err("--iteration-log needs --backend pytorch".to_owned());
+        }
         config.statistics.entries = !self.no_perf_metrics;
         config.statistics.steps = self.step_times;
         config.load.is_watched = self.socket.is_some();

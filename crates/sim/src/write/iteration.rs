@@ -294,7 +294,7 @@ fn row(row: &Row, release: Release) -> Value {
 }
 
 /// `%m-%d-%Y %H:%M:%S.uuuuuu`.
-fn timestamp(us: i64) -> String {
+pub(super) fn timestamp(us: i64) -> String {
     let (days, in_day) = (us.div_euclid(86_400_000_000), us.rem_euclid(86_400_000_000));
     let (year, month, day) = civil(days);
     let seconds = in_day / 1_000_000;

@@ -2,6 +2,8 @@
 
 mod entry;
 mod iteration;
+mod log;
 
 pub use entry::{Version, entry, steady};
 pub use iteration::{record, rows};
+pub use log::IterationLog;
