@@ -51,6 +51,7 @@ mod new_keys;
 mod objectives;
 mod opentelemetry;
 mod orchestrator;
+mod other_servers;
 mod otlp;
 mod parsers;
 mod perf_metrics_dir;
