@@ -32,7 +32,8 @@ numbers! {
         completed,
         pauses,
         blocks_reused,
-        blocks_missed,
+        /// Absent misses count as none.
+        blocks_looked_up,
         blocks_allocated,
         blocks_host_dropped,
         ended_well,
@@ -280,6 +281,7 @@ pub struct Parts<'a> {
 
 fn counts(Parts { engine, requests, objectives, .. }: &Parts<'_>) -> Counts {
     let known = |value: Option<u64>| value.unwrap_or(0) as f64;
+    let blocks = |value: Option<i64>| value.unwrap_or(0) as f64;
     let reason = |reason: FinishReason| requests.finished.map_or(0.0, |finished| finished[reason as usize] as f64);
     let outcomes = |of: fn(&ObjectiveTotals) -> Option<Outcomes>| objectives.and_then(of).unwrap_or_default();
     let [ttft, tpot, e2e, all] =
@@ -292,9 +294,9 @@ fn counts(Parts { engine, requests, objectives, .. }: &Parts<'_>) -> Counts {
         started: engine.requests_started as f64,
         completed: engine.requests_completed as f64,
         pauses: known(engine.request_pauses).max(known(engine.pools.suspended_requests)),
-        blocks_reused: engine.kv_cache_blocks_reused as f64,
-        blocks_missed: engine.kv_cache_blocks_missed as f64,
-        blocks_allocated: engine.kv_cache_blocks_allocated as f64,
+        blocks_reused: blocks(engine.kv.reused_blocks),
+        blocks_looked_up: blocks(engine.kv.looked_up_blocks().or(engine.kv.reused_blocks)),
+        blocks_allocated: blocks(engine.kv.alloc_total_blocks),
         blocks_host_dropped: known(engine.pools.blocks.host_dropped),
         ended_well: reason(FinishReason::Stop) + reason(FinishReason::Length),
         timed_out: reason(FinishReason::Timeout),

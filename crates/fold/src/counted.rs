@@ -1,6 +1,7 @@
 //! What a record adds to the totals of its engine.
 
-use super::cumulative::KvIncrease;
+use trtllm_records::iteration::KvCacheStats;
+
 use super::numbering::Gap;
 
 /// The part of a record that is added to the totals.
@@ -26,9 +27,10 @@ pub(crate) struct Counted {
     pub host_step: bool,
     /// The record's device step time contains no wait for work.
     pub device_step: bool,
-    pub kv: KvIncrease,
-    /// The KV cache of the cross attention, if the record has one.
-    pub cross_kv: Option<KvIncrease>,
+    /// The KV cache, with increases in place of cumulative counts.
+    pub kv: Option<KvCacheStats>,
+    /// The same of the cross attention.
+    pub cross_kv: Option<KvCacheStats>,
     /// What is missing between the previous record and this one.
     pub gap: Gap,
 }

@@ -6,6 +6,7 @@ use trtllm_records::iteration::{Backend, SchedulerMode};
 
 use super::batch::is_static;
 use super::counted::Counted;
+use super::cumulative::increases;
 use super::in_flight::InFlight;
 use super::numbering::{Gap, Numbering};
 use super::ranks::{Iteration, Ranks};
@@ -226,8 +227,8 @@ impl Epoch {
             } else if record.iter >= counts.last_iter {
                 // The flush has the number of the iteration that follows it.
                 counts.advance(record.iter.map(|iter| iter.saturating_sub(u64::from(kind == Flush))));
-                counted.kv = record.kv_cache_stats.map(|stats| counts.kv.increase(&stats)).unwrap_or_default();
-                counted.cross_kv = record.cross_kv_cache_stats.map(|stats| counts.cross_kv.increase(&stats));
+                counted.kv = record.kv_cache_stats.map(|stats| increases(&mut counts.kv, stats));
+                counted.cross_kv = record.cross_kv_cache_stats.map(|stats| increases(&mut counts.cross_kv, stats));
                 if kind != Flush {
                     counted.waited = counts.queue_time.waited(record, of_all_ranks).filter(|_| comparable);
                 }

@@ -76,7 +76,7 @@ impl Latest {
     /// Replaces all values by those of `record`, in place: a copy of the struct would cost more than the rest of the fold.
     /// `wall_us` is the time of receipt in microseconds since 1970 UTC.
     /// `allocated`: blocks of the KV cache that were allocated since the record before.
-    pub fn update(&mut self, record: &IterationStats, wall_us: i64, allocated: u64) {
+    pub fn update(&mut self, record: &IterationStats, wall_us: i64, allocated: Option<i64>) {
         let used_before = self.kv.and_then(|kv| kv.used_num_blocks);
         let backend = record.backend();
         self.is_visual_gen = backend == Backend::VisualGen;
@@ -113,7 +113,7 @@ impl Latest {
         let reports_pools =
             record.kv_cache_iteration_stats_by_pool_group.is_some() || record.kv_cache_iteration_stats.is_some();
         let peak = || {
-            let used = used_before?.saturating_add_unsigned(allocated);
+            let used = used_before?.saturating_add(allocated.unwrap_or(0));
             ratio(Some(used), self.kv?.max_num_blocks).map(|peak| peak.min(1.0))
         };
         self.is_pytorch = backend == Backend::PyTorch;
@@ -163,11 +163,7 @@ impl Latest {
             total.add_rank(&rank);
             // The fullest rank decides.
             total.used_share = total.used_share.into_iter().chain(rank.used_share).reduce(f64::max);
-            if let (Some(reused), Some(missed)) = (total.reused_blocks, total.missed_blocks)
-                && reused + missed > 0
-            {
-                total.cache_hit_rate = Some(reused as f64 / (reused + missed) as f64);
-            }
+            total.cache_hit_rate = total.hit_ratio().or(total.cache_hit_rate);
         }
         self.pools.add(record);
     }
@@ -321,6 +317,7 @@ impl Latest {
         clear(&mut self.active);
         clear(&mut self.queued);
         clear(&mut self.own_scheduled);
+        clear(&mut self.pauses);
         self.elsewhere = 0;
         self.waiting_for_seat = self.waiting_for_seat.map(|_| 0.0);
         self.batch_tokens = self.batch_tokens.map(|_| 0);
@@ -382,11 +379,11 @@ mod tests {
         let group = |max: i64, used: i64| serde_json::json!({"primaryMaxNumBlocks": max, "primaryUsedNumBlocks": used});
         let kv = serde_json::json!({"maxNumBlocks": 400, "freeNumBlocks": 160, "usedNumBlocks": 240});
         let mut latest = Latest::default();
-        latest.update(&record(serde_json::json!({"iter": 1, "kvCacheStats": kv})), 0, 0);
+        latest.update(&record(serde_json::json!({"iter": 1, "kvCacheStats": kv})), 0, None);
         assert_eq!((latest.cache_used(), latest.never_reserves()), (Some(0.6), false));
         let groups = serde_json::json!({"0": group(100, 90), "1": group(300, 150)});
         let pools = serde_json::json!({"iter": 2, "kvCacheStats": kv, "kvCacheIterationStatsByPoolGroup": groups});
-        latest.update(&record(pools), 0, 0);
+        latest.update(&record(pools), 0, None);
         assert_eq!((latest.cache_used(), latest.never_reserves()), (Some(0.9), true));
     }
 
@@ -395,19 +392,19 @@ mod tests {
         let mut latest = Latest::default();
         let kv =
             |used: i64| serde_json::json!({"iter": 1, "kvCacheStats": {"maxNumBlocks": 100, "usedNumBlocks": used}});
-        latest.update(&record(kv(10)), 0, 80);
+        latest.update(&record(kv(10)), 0, Some(80));
         assert_eq!(latest.cache_peak, None, "nothing is known of the time before");
-        latest.update(&record(kv(0)), 0, 80);
+        latest.update(&record(kv(0)), 0, Some(80));
         assert_eq!(latest.cache_peak, Some(0.9));
         let mut told = kv(0);
         told["kvCacheIterationStats"] =
             serde_json::json!({"32768": {"primaryMaxNumBlocks": 100, "primaryPeakUsedNumBlocks": 60}});
-        latest.update(&record(told), 0, 80);
+        latest.update(&record(told), 0, Some(80));
         assert_eq!(latest.cache_peak, Some(0.6));
         // The C++ executor writes its record after it has allocated the blocks of the batch.
         let mut cpp = kv(50);
         cpp["timestamp"] = "07-25-2025 10:00:00.000000".into();
-        latest.update(&record(cpp), 0, 80);
+        latest.update(&record(cpp), 0, Some(80));
         assert_eq!(latest.cache_peak, None);
     }
 
@@ -420,7 +417,7 @@ mod tests {
         let told = |value: serde_json::Value| {
             let record = record(serde_json::json!({"iter": 1, "specDecodingStats": value}));
             let (mut latest, mut sums) = (Latest::default(), batch::BatchSums::default());
-            latest.update(&record, 0, 0);
+            latest.update(&record, 0, None);
             sums.absorb_speculation(&record);
             let shown = latest.spec_decoding.unwrap();
             let of_drafts = [shown.acceptance_length, shown.draft_overhead, latest.spec_acceptance_ratio()];

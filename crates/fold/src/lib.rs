@@ -242,7 +242,7 @@ impl EngineFold {
 
     /// Folds a record of VisualGen. It tells which requests are active and queued. It is not an iteration.
     fn absorb_requests_in_flight(&mut self, record: &IterationStats, now: Instant, wall_us: i64) {
-        self.latest.get_or_insert_default().update(record, wall_us, 0);
+        self.latest.get_or_insert_default().update(record, wall_us, None);
         self.health.changed(now, self.outstanding());
         self.missing_records.record(now);
     }
@@ -280,7 +280,7 @@ impl EngineFold {
         observer: &mut impl Observer,
     ) {
         let latest = self.latest.get_or_insert_default();
-        latest.update(record, at.wall_us, counted.kv.allocated);
+        latest.update(record, at.wall_us, counted.kv.and_then(|kv| kv.alloc_total_blocks));
         let flush = kind == RecordKind::Flush;
         if self.clock.is_set(record, latest.time_us, at.now) {
             self.totals.clock_steps += 1;

@@ -6,8 +6,8 @@
 use trtllm_records::IterationStats;
 use trtllm_records::iteration::Backend;
 
-use super::cumulative::Cumulative;
-use super::saturating::add;
+use super::cumulative::increase;
+use super::saturating::{add, unsigned};
 
 /// Default size of the engine's ring buffer of records. It may have overflowed before an answer of this length.
 const RING: u64 = 1000;
@@ -24,7 +24,8 @@ pub(crate) struct Numbering {
     read: u64,
     sequence: Option<u64>,
     lost_by_gap: u64,
-    dropped: Cumulative,
+    /// The engine's own count of dropped records.
+    dropped: Option<i64>,
     first_answer: FirstAnswer,
     /// Iterations whose records the engine has dropped itself.
     pub(crate) lost_by_engine: u64,
@@ -97,7 +98,7 @@ impl Numbering {
     /// The numbers of an engine that has just started.
     pub(crate) fn from_start() -> Self {
         let first_answer = FirstAnswer { ended: true, ..FirstAnswer::default() };
-        Self { dropped: Cumulative::new(true), first_answer, ..Self::default() }
+        Self { dropped: Some(0), first_answer, ..Self::default() }
     }
 
     /// Iterations lost. A gap in the numbers and the engine's own count of dropped records describe the same records,
@@ -179,7 +180,10 @@ impl Numbering {
                 add(&mut self.unexplained, gap);
             }
         }
-        let dropped = self.dropped.increase(record.stats_dropped_frames.and_then(|n| i64::try_from(n).ok()));
+        let dropped = record
+            .stats_dropped_frames
+            .and_then(|n| i64::try_from(n).ok())
+            .map_or(0, |n| unsigned(increase(&mut self.dropped, n)));
         add(&mut self.lost_by_engine, self.first_answer.add(record, dropped, frames.is_some()));
         if step > 0 || self.through.is_none() {
             let shifted = u32::try_from(step).ok().and_then(|step| self.read.checked_shl(step)).unwrap_or(0);
@@ -205,7 +209,7 @@ impl Numbering {
     /// ring buffer, or if the rest of an earlier answer was lost, however many empty answers came after it.
     pub(crate) fn end_answer(&mut self, from_ring: bool) {
         if self.answer > 0 {
-            let lost = self.first_answer.end(self.dropped.last());
+            let lost = self.first_answer.end(self.dropped.map(unsigned));
             add(&mut self.lost_by_engine, lost);
         }
         let full = from_ring && self.answer >= RING;

@@ -6,12 +6,12 @@
 use std::collections::VecDeque;
 
 use trtllm_records::IterationStats;
-use trtllm_records::iteration::Backend;
+use trtllm_records::iteration::{Backend, KvCacheStats};
 
 use super::batch::{context_tokens, generated_tokens, generation_tokens, scheduled};
 use super::batch_time::BatchTime;
 use super::counted::Counted;
-use super::cumulative::KvCounts;
+use super::cumulative::{any_falls, before_first};
 use super::queue_time::QueueTime;
 use super::saturating::{add, add_known};
 
@@ -27,17 +27,18 @@ pub(crate) struct RankCounts {
     rank: Option<i64>,
     /// The last iteration of the rank.
     pub last_iter: Option<u64>,
-    pub kv: KvCounts,
-    kv_at_start: KvCounts,
-    pub cross_kv: KvCounts,
+    /// The last cumulative counts.
+    pub kv: KvCacheStats,
+    kv_at_start: KvCacheStats,
+    pub cross_kv: KvCacheStats,
     pub queue_time: QueueTime,
     /// Recent gaps in the rank's iteration numbers: the first missing iteration of each, and the counts before the gap.
-    gaps: VecDeque<(u64, KvCounts)>,
+    gaps: VecDeque<(u64, KvCacheStats)>,
 }
 
 impl RankCounts {
     fn new(rank: Option<i64>, from_start: bool) -> Self {
-        let counts = KvCounts::new(from_start);
+        let counts = before_first(from_start);
         Self {
             rank,
             last_iter: None,
@@ -51,14 +52,14 @@ impl RankCounts {
 
     /// Whether a cumulative count of the record is smaller than before, so the record is from a new engine.
     pub(crate) fn is_from_a_new_engine(&self, record: &IterationStats) -> bool {
-        record.kv_cache_stats.is_some_and(|stats| self.kv.fall(&stats))
+        record.kv_cache_stats.is_some_and(|stats| any_falls(self.kv, stats))
     }
 
     /// Whether the record can fill a gap in the numbers, as far as its cumulative counts show.
     pub(crate) fn can_fill_a_gap(&self, record: &IterationStats) -> bool {
         let its_gap = self.gaps.iter().rev().find(|(first, _)| record.iter.is_some_and(|iter| iter >= *first));
         let before = its_gap.or_else(|| self.gaps.front()).map_or(self.kv_at_start, |(_, counts)| *counts);
-        !record.kv_cache_stats.is_some_and(|stats| before.fall(&stats))
+        !record.kv_cache_stats.is_some_and(|stats| any_falls(before, stats))
     }
 
     /// Notes that the rank's records are read up to iteration `iter`, and the gap before it, if there is one.

@@ -253,7 +253,7 @@ fn a_lower_iteration_number_is_a_restart_and_totals_keep_growing() {
     let mut bench = Bench::new();
     let totals = bench.all(&[with_kv(working(100), 50, 50), with_kv(working(104), 60, 50), with_kv(working(1), 4, 6)]);
     assert_eq!((totals.engine_restarts, totals.iterations, totals.iterations_lost), (1, 3, 3));
-    assert_eq!((totals.kv_cache_blocks_reused, totals.kv_cache_blocks_missed), (14, 6));
+    assert_eq!((totals.kv.reused_blocks, totals.kv.missed_blocks), (Some(14), Some(6)));
     assert_eq!(bench.absorb(&working(3)).iterations_lost, 4);
 }
 
@@ -314,7 +314,7 @@ fn engines_with_numbers_close_together_are_found() {
 fn an_engine_whose_number_is_too_high_for_one_that_has_just_started_is_no_restart() {
     let mut bench = Bench::new();
     let totals = bench.all(&[with_kv(working(90_000), 900, 0), with_kv(working(50_000), 700, 0)]);
-    assert_eq!((totals.engine_restarts, totals.kv_cache_blocks_reused), (0, 0));
+    assert_eq!((totals.engine_restarts, totals.kv.reused_blocks), (0, Some(0)));
 }
 
 #[test]
@@ -326,7 +326,7 @@ fn a_new_process_is_a_restart_even_if_iteration_numbers_keep_growing() {
     assert_eq!(bench.engine.totals.engine_restarts, 0);
     bench.engine.set_process(4712, &mut ());
     let totals = bench.absorb(&with_kv(working(9), 3, 0));
-    assert_eq!((totals.engine_restarts, totals.iterations_lost, totals.kv_cache_blocks_reused), (1, 0, 3));
+    assert_eq!((totals.engine_restarts, totals.iterations_lost, totals.kv.reused_blocks), (1, 0, Some(3)));
 }
 
 #[test]
@@ -334,7 +334,7 @@ fn cumulative_kv_counts_become_increases_since_the_first_record() {
     let mut bench = Bench::new();
     let totals =
         bench.all(&[with_kv(working(7), 500, 400), with_kv(working(8), 510, 402), with_kv(flush(9, 1), 511, 402)]);
-    assert_eq!((totals.kv_cache_blocks_reused, totals.kv_cache_blocks_missed), (11, 2));
+    assert_eq!((totals.kv.reused_blocks, totals.kv.missed_blocks), (Some(11), Some(2)));
 }
 
 #[test]
@@ -353,7 +353,7 @@ fn rows_of_other_attention_dp_ranks_add_only_their_batch() {
     assert_eq!((totals.iterations, totals.iterations_lost, totals.engine_restarts), (2, 0, 0));
     assert_eq!((totals.requests_completed, totals.requests_started), (4, 2));
     assert_eq!((totals.batch.context_tokens, totals.batch.generation_tokens), (600, 6));
-    assert_eq!((totals.kv_cache_blocks_reused, totals.iteration_latency.count()), (10, 1));
+    assert_eq!((totals.kv.reused_blocks, totals.iteration_latency.count()), (Some(10), 1));
     let latest = bench.engine.latest().unwrap();
     assert_eq!((latest.scheduled(), latest.active, latest.gpu_memory), (Some(6), Some(5), Some(1000)));
 }

@@ -1,15 +1,16 @@
 //! Totals of all iterations of an engine, over restarts: counters and histograms that never fall.
 
 use trtllm_records::IterationStats;
+use trtllm_records::iteration::KvCacheStats;
+use trtllm_records::schema::Schema as _;
 
 use super::batch::{BatchSums, context_tokens};
 use super::counted::Counted;
-use super::cumulative::KvIncrease;
 use super::histogram::{BATCH_REQUESTS, BATCH_TOKENS, Histogram, ITERATION_SECONDS, SHORT_SECONDS};
 use super::pools::PoolTotals;
 use super::rank_totals::RankTotals;
 use super::ranks::Iteration;
-use super::saturating::{add, unsigned};
+use super::saturating::{add, add_known, unsigned};
 
 /// Plain numbers with one owner. Folding a record uses no atomics and allocates nothing.
 #[derive(Debug, Clone, PartialEq)]
@@ -37,15 +38,10 @@ pub struct EngineTotals {
     /// Draft tokens in all records, sampled or not, as trtllm-serve counts them.
     pub reported_draft_tokens: u64,
     pub reported_accepted_tokens: u64,
-    pub kv_cache_blocks_allocated: u64,
-    pub kv_cache_blocks_newly_allocated: u64,
-    pub kv_cache_blocks_reused: u64,
-    pub kv_cache_blocks_missed: u64,
-    /// At least one record had a count of reused blocks. The next field is the same for missed blocks.
-    pub reports_reused_blocks: bool,
-    pub reports_missed_blocks: bool,
-    /// The KV cache of the cross attention, if the model has one.
-    pub cross_kv_cache_blocks: Option<KvIncrease>,
+    /// The cumulative counts of the KV cache, over restarts. Each is absent until a record has it.
+    pub kv: KvCacheStats,
+    /// The same of the cross attention.
+    pub cross_kv: Option<KvCacheStats>,
     pub pools: PoolTotals,
     /// Number of times that a request was paused. Absent until the engine reports its requests.
     pub request_pauses: Option<u64>,
@@ -89,13 +85,8 @@ impl Default for EngineTotals {
             sampled: false,
             reported_draft_tokens: 0,
             reported_accepted_tokens: 0,
-            kv_cache_blocks_allocated: 0,
-            kv_cache_blocks_newly_allocated: 0,
-            kv_cache_blocks_reused: 0,
-            kv_cache_blocks_missed: 0,
-            reports_reused_blocks: false,
-            reports_missed_blocks: false,
-            cross_kv_cache_blocks: None,
+            kv: KvCacheStats::default(),
+            cross_kv: None,
             pools: PoolTotals::default(),
             request_pauses: None,
             recomputed_tokens: None,
@@ -116,16 +107,11 @@ impl EngineTotals {
     /// Adds the parts of the record that `counted` contains.
     pub(crate) fn absorb(&mut self, record: &IterationStats, counted: &Counted) {
         add(&mut self.requests_completed, counted.completed);
-        add(&mut self.kv_cache_blocks_allocated, counted.kv.allocated);
-        add(&mut self.kv_cache_blocks_newly_allocated, counted.kv.newly_allocated);
-        add(&mut self.kv_cache_blocks_reused, counted.kv.reused);
-        add(&mut self.kv_cache_blocks_missed, counted.kv.missed);
-        if let Some(kv) = &record.kv_cache_stats {
-            self.reports_reused_blocks |= kv.reused_blocks.is_some();
-            self.reports_missed_blocks |= kv.missed_blocks.is_some();
+        if let Some(mut more) = counted.kv {
+            self.kv.each_cumulative(&mut more, |total, more| add_known(total, *more));
         }
-        if let Some(more) = &counted.cross_kv {
-            self.cross_kv_cache_blocks.get_or_insert_default().add(more);
+        if let Some(mut more) = counted.cross_kv {
+            self.cross_kv.get_or_insert_default().each_cumulative(&mut more, |total, more| add_known(total, *more));
         }
         add(&mut self.requests_started, counted.started);
         let sums = if self.sampled { &mut self.aside } else { &mut self.batch };

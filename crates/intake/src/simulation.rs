@@ -58,7 +58,7 @@ fn totals(totals: &EngineTotals) -> [u64; 7] {
         totals.engine_restarts,
         totals.batch.context_tokens,
         totals.batch.generation_tokens,
-        totals.kv_cache_blocks_reused,
+        totals.kv.reused_blocks.unwrap_or(0).cast_unsigned(),
         totals.iteration_latency.count(),
     ]
 }

@@ -42,6 +42,19 @@ impl KvCacheStats {
         let Some((used, max)) = self.used_num_blocks.zip(self.max_num_blocks) else { return self.used_share };
         Some(if max > 0 { (used as f64 / max as f64).clamp(0.0, 1.0) } else { 0.0 })
     }
+
+    /// Blocks that were looked up in the cache. Absent for releases before 0.16, which count no misses.
+    #[must_use]
+    pub fn looked_up_blocks(&self) -> Option<i64> {
+        self.reused_blocks.zip(self.missed_blocks).map(|(reused, missed)| reused.saturating_add(missed))
+    }
+
+    /// Share of the looked-up blocks that were found, 0..1. Absent if none was looked up.
+    #[must_use]
+    pub fn hit_ratio(&self) -> Option<f64> {
+        let looked_up = self.looked_up_blocks().filter(|blocks| *blocks > 0)?;
+        Some(self.reused_blocks? as f64 / looked_up as f64)
+    }
 }
 
 impl StaticBatchingStats {

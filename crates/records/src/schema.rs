@@ -161,6 +161,9 @@ pub trait Schema: Default {
     /// Adds the values of another rank, as [`Field::ranks`] says.
     fn add_rank(&mut self, rank: &Self);
 
+    /// Calls `each` with every count since the start of the engine, and with that of `other`.
+    fn each_cumulative(&mut self, other: &mut Self, each: impl FnMut(&mut Option<i64>, &mut Option<i64>));
+
     /// Sets all load to 0.
     fn make_idle(&mut self);
 
@@ -285,6 +288,15 @@ macro_rules! schema {
                         Ranks::First => {}
                         Ranks::Sum => <kind::$Kind as Kind<$type>>::add_known(&mut self.$member, &rank.$member),
                         Ranks::All => <kind::$Kind as Kind<$type>>::add_all(&mut self.$member, &rank.$member),
+                    })*
+                }
+
+                fn each_cumulative(&mut self, other: &mut Self, mut each: impl FnMut(&mut Option<i64>, &mut Option<i64>)) {
+                    $(if let (Some(count), Some(other)) = (
+                        <kind::$Kind as Kind<$type>>::cumulative(&mut self.$member),
+                        <kind::$Kind as Kind<$type>>::cumulative(&mut other.$member),
+                    ) {
+                        each(count, other);
                     })*
                 }
 

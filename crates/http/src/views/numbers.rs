@@ -56,7 +56,7 @@ impl LoadJson {
             waiting: latest.waiting(),
             queued: latest.queued,
             waiting_for_seat: latest.waiting_for_seat,
-            paused: latest.inflight.and_then(|batch| batch.num_paused_requests),
+            paused: latest.pauses,
             kv_cache_used_ratio: latest.kv.and_then(|kv| kv.used_fraction()),
             spec_decode_acceptance_ratio: latest.spec_acceptance_ratio(),
             ranks: engine.ranks().filter_map(|(rank, load)| Some(RankLoadJson::of(rank, load?))).collect(),
@@ -121,7 +121,6 @@ impl Numbers {
         let (counts, sums, times) = (&span.counts, &span.sums, &span.distributions);
         let mean = |sum: f64| (sums.iterations > 0.0).then(|| sum / sums.iterations);
         let judged = counts.met_all + counts.missed_all;
-        let looked_up = counts.blocks_reused + counts.blocks_missed;
         Self {
             seconds: span.seconds,
             iterations_per_second: span.rate(counts.iterations),
@@ -134,7 +133,7 @@ impl Numbers {
             scheduled: mean(sums.scheduled),
             waiting: mean(sums.backlog),
             kv_cache_used_ratio: span.cache_used(),
-            kv_cache_hit_ratio: (looked_up > 0.0).then(|| counts.blocks_reused / looked_up),
+            kv_cache_hit_ratio: (counts.blocks_looked_up > 0.0).then(|| counts.blocks_reused / counts.blocks_looked_up),
             iteration_seconds: TimesJson::of(&times.iteration),
             ttft_seconds: TimesJson::of(&times.ttft),
             tpot_seconds: TimesJson::of(&times.tpot),

@@ -112,23 +112,17 @@ impl EngineReadings<'_> {
     /// The share of looked-up blocks that were found in the KV cache. Absent for releases before 0.16, which count no
     /// misses.
     pub(super) fn hit_ratio(&self) -> Option<f64> {
-        self.reused_of(self.totals.kv_cache_blocks_missed).filter(|_| self.counts_misses())
+        self.totals.kv.hit_ratio()
     }
 
     /// The hit ratio. If misses are not counted, the share of reused blocks among all blocks of prompts. A block that
     /// was found in the cache needs no allocation, so no block is counted twice.
     pub(super) fn reuse_efficiency(&self) -> Option<f64> {
-        if self.counts_misses() { self.hit_ratio() } else { self.reused_of(self.totals.kv_cache_blocks_allocated) }
-    }
-
-    fn counts_misses(&self) -> bool {
-        self.latest.and_then(|latest| latest.kv).is_none_or(|kv| kv.missed_blocks.is_some())
-    }
-
-    fn reused_of(&self, others: u64) -> Option<f64> {
-        let reused = self.totals.kv_cache_blocks_reused;
-        let all = reused.saturating_add(others);
-        (all > 0).then(|| reused as f64 / all as f64)
+        let kv = &self.totals.kv;
+        match kv.looked_up_blocks() {
+            Some(_) => kv.hit_ratio(),
+            None => ratio(kv.reused_blocks, Some(kv.reused_blocks?.saturating_add(kv.alloc_total_blocks?))),
+        }
     }
 
     /// Requests by objective. Absent if the engine reports only some of its requests.
@@ -180,14 +174,13 @@ mod tests {
     use super::*;
 
     /// Hit ratio and reuse efficiency.
-    fn reuse(allocated: u64, reused: u64, missed: Option<u64>) -> [Option<f64>; 2] {
+    fn reuse(allocated: i64, reused: i64, missed: Option<i64>) -> [Option<f64>; 2] {
         let record = serde_json::json!({"kvCacheStats": {"maxNumBlocks": 9, "missedBlocks": missed.map(|_| 1)}});
         let read = |engine: &mut Engine| {
             engine.observed.absorb(&serde_json::from_value(record).unwrap(), std::time::Instant::now(), 0).unwrap();
             let totals = &mut engine.observed.fold.totals;
-            totals.kv_cache_blocks_allocated = allocated;
-            totals.kv_cache_blocks_reused = reused;
-            totals.kv_cache_blocks_missed = missed.unwrap_or(0);
+            let kv = &mut totals.kv;
+            (kv.alloc_total_blocks, kv.reused_blocks, kv.missed_blocks) = (Some(allocated), Some(reused), missed);
         };
         let page = page_of(read, CompatSets::default());
         [Id::KvCacheHitRatio, Id::KvReuseEfficiency].map(|id| {

@@ -50,21 +50,27 @@ pub trait Kind<T> {
     /// Sets a known value to 0.
     fn clear(_: &mut Option<T>) {}
 
+    /// The value, if it is a count since the start of the engine.
+    fn cumulative(_: &mut Option<T>) -> Option<&mut Option<i64>> {
+        None
+    }
+
     /// Bytes on the heap.
     fn weight(_: &Option<T>) -> usize {
         0
     }
 }
 
-/// Declares kinds of numbers: the type, the test of a number (0 is possible), and what the number is in an object of a wrong type.
+/// Declares kinds of numbers: the type, what the number is in an object of a wrong type, the test of a number (0 is possible), and what
+/// else the kind has.
 macro_rules! numbers {
-    ($($(#[$about:meta])* $Name:ident: $type:ty, $read:path, $sentinel:expr, $key:literal, |$number:ident| $test:expr;)*) => { $(
+    ($($(#[$about:meta])* $Name:ident: $type:ty, $read:path, $sentinel:expr, |$number:ident| $test:expr $(, { $($more:tt)* })?;)*) => { $(
         $(#[$about])*
         #[derive(Debug)]
         pub struct $Name;
 
         impl Kind<$type> for $Name {
-            const IS_KEY: bool = $key;
+            $($($more)*)?
 
             fn read<'de, D: Deserializer<'de>>(value: D) -> Result<Option<$type>, D::Error> {
                 $read(value)
@@ -104,32 +110,36 @@ const ODD_F64: f64 = -f64::MAX;
 
 numbers! {
     /// A number of requests, tokens, blocks or iterations. 2^40 iterations take 30 years at 1000 per second.
-    Count: i64, lenient::number, ODD, false, |number| number.cast_unsigned() >> 40 == 0;
+    Count: i64, lenient::number, ODD, |number| number.cast_unsigned() >> 40 == 0;
     /// Like [`Count`], for numbers that are never negative in TensorRT-LLM's struct.
-    UnsignedCount: u64, lenient::number, ODD_U64, false, |number| number >> 40 == 0;
+    UnsignedCount: u64, lenient::number, ODD_U64, |number| number >> 40 == 0;
     /// A count since the engine's start. The C++ Executor narrows it to 32 bits, so it can be negative.
-    Cumulative: i64, lenient::number, ODD, false, |number| (-(1 << 31)..=1 << 53).contains(&number);
+    Cumulative: i64, lenient::number, ODD, |number| (-(1 << 31)..=1 << 53).contains(&number), {
+        fn cumulative(count: &mut Option<i64>) -> Option<&mut Option<i64>> {
+            Some(count)
+        }
+    };
     /// Tokens of one block. Blocks of a million tokens would share nothing.
-    BlockTokens: i64, lenient::number, ODD, false, |number| number.cast_unsigned() >> 20 == 0;
+    BlockTokens: i64, lenient::number, ODD, |number| number.cast_unsigned() >> 20 == 0;
     /// At most 1 EiB.
-    Bytes: i64, lenient::number, ODD, false, |number| number.cast_unsigned() >> 60 == 0;
+    Bytes: i64, lenient::number, ODD, |number| number.cast_unsigned() >> 60 == 0;
     /// Bytes in a struct where they are never negative.
-    UnsignedBytes: u64, lenient::number, ODD_U64, false, |number| number >> 60 == 0;
+    UnsignedBytes: u64, lenient::number, ODD_U64, |number| number >> 60 == 0;
     /// Bytes of a block, summed over the pools of a group. TensorRT-LLM sends a list. Even large blocks have only some MiB.
-    BlockBytes: i64, bounded::sum, ODD, false, |number| number.cast_unsigned() >> 40 == 0;
+    BlockBytes: i64, bounded::sum, ODD, |number| number.cast_unsigned() >> 40 == 0;
     /// A duration. A clock that was set back may make it negative; it is accepted here and not observed later.
-    Milliseconds: f64, lenient::number, ODD_F64, false, |number| is_a_time(number);
+    Milliseconds: f64, lenient::number, ODD_F64, |number| is_a_time(number);
     /// A time on the engine's steady clock, or in ISO 8601 as in older documentation.
-    Seconds: f64, lenient::seconds, ODD_F64, false, |number| is_a_time(number);
+    Seconds: f64, lenient::seconds, ODD_F64, |number| is_a_time(number);
     /// A mean of numbers.
-    Mean: f64, lenient::number, ODD_F64, false, |number| is_a_time(number);
+    Mean: f64, lenient::number, ODD_F64, |number| is_a_time(number);
     /// A part of a whole, 0..1. A little above 1 is a rounded 1.
-    Share: f64, lenient::number, ODD_F64, false, |number| (0.0..=1.000_01).contains(&number);
+    Share: f64, lenient::number, ODD_F64, |number| (0.0..=1.000_01).contains(&number);
     /// The number of an iteration or record.
-    Sequence: u64, lenient::number, ODD_U64, true, |number| number >> 40 == 0;
-    Rank: i64, lenient::number, ODD, true, |number| number.cast_unsigned() >> 40 == 0;
+    Sequence: u64, lenient::number, ODD_U64, |number| number >> 40 == 0, { const IS_KEY: bool = true; };
+    Rank: i64, lenient::number, ODD, |number| number.cast_unsigned() >> 40 == 0, { const IS_KEY: bool = true; };
     /// The id of a request: any number but the highest, which stands for an id of a wrong type.
-    RowId: u64, lenient::number, u64::MAX, true, |number| number != u64::MAX;
+    RowId: u64, lenient::number, u64::MAX, |number| number != u64::MAX, { const IS_KEY: bool = true; };
 }
 
 /// 1e12 seconds are 30,000 years. NaN is refused, too.

@@ -102,7 +102,7 @@ fn pauses_and_reused_blocks_are_counted() {
         config.load.prefixes = Some(Prefixes { families: 3, tokens: 200 });
         let (engine, observed) = assert_totals(&config);
         assert!(engine.truth().pauses > 10);
-        assert!(observed.fold.totals.kv_cache_blocks_reused > 100);
+        assert!(observed.fold.totals.kv.reused_blocks > Some(100));
     }
 }
 

@@ -112,7 +112,7 @@ pub(super) fn context_work(input: &VerdictInput) -> Option<Found> {
     let is_all = context >= CONTEXT || context >= OVERLOADED && is_overloaded(input)?;
     (input.has_work && share >= OF_WORK && is_all).then(|| {
         let counts = &input.now.counts;
-        let reuse_off = counts.blocks_reused + counts.blocks_missed <= 0.0 && counts.blocks_allocated > 0.0;
+        let reuse_off = counts.blocks_looked_up <= 0.0 && counts.blocks_allocated > 0.0;
         let (remedy, settings): (_, &[&str]) = if reuse_off {
             input.by_backend(
                 ("Set kv_cache_config.enable_block_reuse: true, if prompts begin alike; or add replicas.", &["kv_cache_config"]),

@@ -8,7 +8,12 @@ use super::table::CATALOG;
 
 /// The families that the field feeds. Those of other exporters are left out.
 pub fn families_of(field: &Field) -> impl Iterator<Item = &'static Metric> {
-    CATALOG.iter().filter(|metric| metric.group != Group::Compat && metric.feeds.split(' ').any(|name| is(field, name)))
+    CATALOG.iter().filter(|metric| metric.group != Group::Compat && feeds(field, metric))
+}
+
+fn feeds(field: &Field, metric: &Metric) -> bool {
+    metric.feeds.split(' ').any(|name| is(field, name))
+        || metric.like.is_some_and(|family| feeds(field, family.metric()))
 }
 
 /// The statistics that feed the family; one of them is enough. Empty for families of GPUs and of the exporter.

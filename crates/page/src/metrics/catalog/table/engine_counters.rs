@@ -62,23 +62,23 @@ families! {
         ENGINE.counter("nv_trt_llm_rank_generation_tokens_total").labels(RANK)
         .help("Tokens decoded in generation phases, by attention data parallel rank; ranks above 63 are summed as \
             other.").feeds("attentionDpRank");
-    KvBlocksAllocated(|engine| engine.told(engine.totals.kv_cache_blocks_allocated)) =
+    KvBlocksAllocated(|engine| engine.told(engine.totals.kv.alloc_total_blocks.unwrap_or(0))) =
         ENGINE.counter("nv_trt_llm_kv_cache_blocks_allocated_total").stable()
         .help("KV cache blocks allocated for prompts and generated tokens, excluding blocks found in the cache.")
         .feeds("allocTotalBlocks");
-    KvBlocksNewlyAllocated(|engine| engine.told(engine.totals.kv_cache_blocks_newly_allocated)) =
+    KvBlocksNewlyAllocated(|engine| engine.told(engine.totals.kv.alloc_new_blocks.unwrap_or(0))) =
         ENGINE.counter("nv_trt_llm_kv_cache_blocks_newly_allocated_total").stable()
         .help("Allocated KV cache blocks that held no cached content before; the other allocations displaced cached \
             content.").feeds("allocNewBlocks");
-    KvBlocksReused(|engine| engine.told(engine.totals.kv_cache_blocks_reused)) =
+    KvBlocksReused(|engine| engine.told(engine.totals.kv.reused_blocks.unwrap_or(0))) =
         ENGINE.counter("nv_trt_llm_kv_cache_blocks_reused_total").in_default().stable()
         .help("KV cache blocks found in the cache (hits).").feeds("reusedBlocks");
-    KvBlocksMissed(|engine| engine.told(engine.totals.kv_cache_blocks_missed)) =
+    KvBlocksMissed(|engine| engine.told(engine.totals.kv.missed_blocks.unwrap_or(0))) =
         ENGINE.counter("nv_trt_llm_kv_cache_blocks_missed_total").in_default().stable()
         .help("KV cache blocks not found in the cache (misses).").feeds("missedBlocks");
     CrossKvBlocks(|engine, series| {
-        let cross = engine.totals.cross_kv_cache_blocks.as_ref()?;
-        series.all([cross.allocated, cross.newly_allocated, cross.reused, cross.missed].map(Some))
+        let cross = engine.totals.cross_kv.as_ref()?;
+        series.all([cross.alloc_total_blocks, cross.alloc_new_blocks, cross.reused_blocks, cross.missed_blocks])
     }) = ENGINE.counter("nv_trt_llm_cross_kv_cache_blocks_total")
         .by("event", &["allocated", "newly_allocated", "reused", "missed"])
         .help("KV cache blocks of cross attention (encoder-decoder models), by event.").when(&[When::CrossAttention]);

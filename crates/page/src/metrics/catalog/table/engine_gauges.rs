@@ -12,7 +12,7 @@ use trtllm_records::iteration::InflightBatchingStats;
 use trtllm_records::named_numbers::NamedNumbers as _;
 
 use super::{
-    ENGINE, EngineReadings, FamilyWriter, RANK, Value, When, families, rank_name, triton::KV_CACHE_BLOCKS,
+    ENGINE, EngineReadings, FamilyWriter, Id, RANK, Value, When, families, rank_name, triton::KV_CACHE_BLOCKS,
     triton::kv_cache_blocks, unknown,
 };
 
@@ -93,11 +93,11 @@ families! {
         .feeds("maxNumTokensStatic maxNumTokensTunerRecommended maxNumTokensRuntime");
     KvCacheHitRatio(|engine| engine.hit_ratio()) = ENGINE.gauge("nv_trt_llm_kv_cache_hit_ratio").unit("ratio").stable()
         .help("Share (0-1) of looked-up KV cache blocks found in the cache, since this exporter first saw the engine.")
-        .feeds("reusedBlocks missedBlocks");
+        .feeds("reusedBlocks").like(Id::KvBlocksMissed);
     KvReuseEfficiency(|engine| engine.reuse_efficiency()) = ENGINE.gauge("nv_trt_llm_kv_cache_reuse_efficiency_ratio")
         .unit("ratio")
         .help("Share (0-1) of a prompt's KV cache blocks that were reused, since this exporter first saw the engine.")
-        .feeds("reusedBlocks missedBlocks");
+        .feeds("reusedBlocks").like(Id::KvBlocksMissed);
     KvIterationHitRatio(|engine| engine.load?.pools.hit_ratio) = ENGINE.gauge("nv_trt_llm_kv_cache_iteration_hit_ratio")
         .unit("ratio").help("Share (0-1) of the KV cache blocks looked up in the last iteration that were found.")
         .feeds("kvCacheIterationStatsByLifecycle iterReusedBlocks iterMissedBlocks");

@@ -93,14 +93,12 @@ families! {
 
     // trtllm-serve reads its engine from the start, so it shows these two as soon as they are above 0. The exporter may
     // start later, and the next increase may take long, so it shows them from the first record that has them.
-    TrtllmKvCacheReusedBlocks(
-        |engine| engine.totals.reports_reused_blocks.then_some(engine.totals.kv_cache_blocks_reused)
-    ) = TRTLLM.counter("trtllm_kv_cache_reused_blocks_total").help("KV cache blocks found in the cache.")
+    TrtllmKvCacheReusedBlocks(|engine| engine.totals.kv.reused_blocks) =
+        TRTLLM.counter("trtllm_kv_cache_reused_blocks_total").help("KV cache blocks found in the cache.")
         .feeds("reusedBlocks");
-    TrtllmKvCacheMissedBlocks(
-        |engine| engine.totals.reports_missed_blocks.then_some(engine.totals.kv_cache_blocks_missed)
-    ) = TRTLLM.counter("trtllm_kv_cache_missed_blocks_total").help("KV cache blocks not found in the cache.")
-        .feeds("missedBlocks");
+    TrtllmKvCacheMissedBlocks(|engine| engine.totals.kv.missed_blocks) =
+        TRTLLM.counter("trtllm_kv_cache_missed_blocks_total").help("KV cache blocks not found in the cache.")
+        .like(Id::KvBlocksMissed);
 
     TrtllmSpecDraftTokens(|engine| increased(engine.totals.reported_draft_tokens)) =
         TRTLLM.counter("trtllm_spec_decode_num_draft_tokens_total").help("Draft tokens.").feeds("numDraftTokens rank");
