@@ -55,7 +55,7 @@ mod tests {
         let mut latest = Latest::default();
         for (number, row) in rows.iter().enumerate() {
             let record: IterationStats = serde_json::from_value(row.clone()).unwrap();
-            if number == 0 { latest.update(&record, 0, 0) } else { latest.add_sibling(&record) }
+            if number == 0 { latest.update(&record, 0, None) } else { latest.add_sibling(&record) }
         }
         latest
     }

@@ -297,7 +297,7 @@ fn counts(Parts { engine, requests, objectives, .. }: &Parts<'_>) -> Counts {
         blocks_reused: blocks(engine.kv.reused_blocks),
         blocks_looked_up: blocks(engine.kv.looked_up_blocks().or(engine.kv.reused_blocks)),
         blocks_allocated: blocks(engine.kv.alloc_total_blocks),
-        blocks_host_dropped: known(engine.pools.blocks.host_dropped),
+        blocks_host_dropped: blocks(engine.pools.events.iter_host_dropped_blocks),
         ended_well: reason(FinishReason::Stop) + reason(FinishReason::Length),
         timed_out: reason(FinishReason::Timeout),
         cancelled: reason(FinishReason::Cancelled),

@@ -138,7 +138,7 @@ impl Latest {
         }
         self.ranks_seen = self.ranks_seen.map(|ranks| ranks + 1);
         if let (Some(total), Some(rank)) = (&mut self.inflight, &record.inflight_batching_stats) {
-            total.add_rank(rank);
+            total.add_row(rank);
             self.batch_tokens = self.batch_tokens.map(|tokens| tokens.saturating_add(batch::tokens(record)));
         }
         add_known(&mut self.pauses, batch::pauses(record));
@@ -160,7 +160,7 @@ impl Latest {
         add_known(&mut self.pinned_memory, record.pinned_mem_usage);
         let host_blocks = self.host_blocks;
         if let (Some(total), Some(rank)) = (&mut self.kv, record.kv_cache_stats.map(|kv| host_blocks.without(kv))) {
-            total.add_rank(&rank);
+            total.add_row(&rank);
             // The fullest rank decides.
             total.used_share = total.used_share.into_iter().chain(rank.used_share).reduce(f64::max);
             total.cache_hit_rate = total.hit_ratio().or(total.cache_hit_rate);

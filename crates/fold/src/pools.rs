@@ -6,24 +6,11 @@ use trtllm_records::IterationStats;
 use trtllm_records::iteration::{KvCacheIterationStats, KvCacheLifecycleStats, LifecycleKind, SsmSnapshotStats};
 use trtllm_records::named_numbers::{NamedNumbers, named_numbers};
 use trtllm_records::rows::PoolRows;
+use trtllm_records::schema::Schema as _;
 
 use super::cache_tiers::{CachedTokens, TierNumbers};
-use super::saturating::{SaturatingAdd, add_known, unsigned};
+use super::saturating::{add_known, unsigned};
 use super::share::{ratio, share};
-
-named_numbers! {
-    /// Blocks of one pool, by state. A peak is the highest value since the previous record.
-    #[derive(Copy, Eq)]
-    pub struct PoolBlocks: i64 {
-        max = "max",
-        free = "free",
-        used = "used",
-        evictable = "evictable",
-        peak_free = "peak_free",
-        peak_used = "peak_used",
-        peak_evictable = "peak_evictable",
-    }
-}
 
 named_numbers! {
     /// Bytes of the pools, by state.
@@ -31,45 +18,16 @@ named_numbers! {
     pub struct PoolBytes: i64 { max = "max", free = "free", used = "used" }
 }
 
-named_numbers! {
-    /// Blocks, by what iterations did with them.
-    #[derive(Copy, Eq)]
-    pub struct BlockEvents: u64 {
-        allocated = "allocated",
-        newly_allocated = "newly_allocated",
-        reused = "reused",
-        full_reused = "full_reused",
-        partial_reused = "partial_reused",
-        missed = "missed",
-        generation_allocated = "generation_allocated",
-        onboarded = "onboarded",
-        offloaded = "offloaded",
-        copied = "copied",
-        host_dropped = "host_dropped",
-    }
-}
-
-named_numbers! {
-    /// Bytes that iterations moved or dropped.
-    #[derive(Copy, Eq)]
-    pub struct ByteEvents: u64 {
-        onboarded = "onboarded",
-        offloaded = "offloaded",
-        copied = "copied",
-        host_dropped = "host_dropped",
-    }
-}
-
 /// The pools in the last record that has them. An engine may send pools with every n-th record only.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Pools {
-    /// Blocks on the GPU.
-    pub primary: PoolBlocks,
-    /// Blocks on host and disk.
-    pub secondary: PoolBlocks,
+    /// Sums over the pools on the GPU: `primary_*`.
+    pub gpu: KvCacheIterationStats,
+    /// Sums over the pools on host and disk: `secondary_*`.
+    pub cold: KvCacheIterationStats,
     /// Absent unless the engine reports the size of the blocks of each pool.
-    pub primary_bytes: PoolBytes,
-    pub secondary_bytes: PoolBytes,
+    pub gpu_bytes: PoolBytes,
+    pub cold_bytes: PoolBytes,
     /// Number of pool groups on the GPU. KV cache manager V2 only.
     pub groups: Option<usize>,
     /// Used share of the fullest pool on the GPU, 0..1. A request needs blocks of each pool, so this pool decides whether it fits.
@@ -78,8 +36,8 @@ pub struct Pools {
     /// The highest used share of a pool on the GPU since the record before, 0..1.
     pub peak: Option<f64>,
     /// Blocks that the last iteration looked up and found in the cache, and those that it did not find.
-    reused: Option<u64>,
-    missed: Option<u64>,
+    reused: Option<i64>,
+    missed: Option<i64>,
     pub hit_ratio: Option<f64>,
     /// The last hit ratio of a record with lookups, as in trtllm-serve.
     pub last_hit_ratio: Option<f64>,
@@ -88,10 +46,10 @@ pub struct Pools {
 }
 
 /// Totals over iterations. A total is absent until the engine sends its first value; 0 is a value.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct PoolTotals {
-    pub blocks: BlockEvents,
-    pub bytes: ByteEvents,
+    /// What happened to the blocks: `iter_*`.
+    pub events: KvCacheIterationStats,
     pub suspended_requests: Option<u64>,
     pub resumed_requests: Option<u64>,
     pub disk_prefetched_blocks: Option<u64>,
@@ -100,28 +58,7 @@ pub struct PoolTotals {
     /// Reused blocks by the tier from which they were read.
     pub full_reused: TierNumbers,
     pub partial_reused: TierNumbers,
-    pub snapshots: SnapshotTotals,
-}
-
-/// Lookups of snapshots of a state space model.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct SnapshotTotals {
-    pub lookups: Option<u64>,
-    pub hits: SnapshotHits,
-    pub misses: Option<u64>,
-    pub tokens: SnapshotTokens,
-}
-
-named_numbers! {
-    /// Hits by whether the snapshot is at the end of a block.
-    #[derive(Copy, Eq)]
-    pub struct SnapshotHits: u64 { aligned = "aligned", unaligned = "unaligned" }
-}
-
-named_numbers! {
-    /// Prompt tokens of the lookups, by whether a snapshot covers them.
-    #[derive(Copy, Eq)]
-    pub struct SnapshotTokens: u64 { reused = "reused", unreused = "unreused" }
+    pub snapshots: SsmSnapshotStats,
 }
 
 /// The view, if it has rows. A view without rows counts as absent.
@@ -156,17 +93,27 @@ fn has_pools(record: &IterationStats) -> bool {
     cold_pool_groups(record).is_some() || lifecycles(record).next().is_some()
 }
 
+fn sum<'r>(rows: impl Iterator<Item = &'r KvCacheIterationStats>) -> KvCacheIterationStats {
+    let mut sum = KvCacheIterationStats::default();
+    rows.for_each(|row| sum.add_row(row));
+    sum
+}
+
 /// Blocks looked up in the cache, from the life cycles of attention, else from the windows.
-fn lookups(record: &IterationStats) -> BlockEvents {
-    let mut total = BlockEvents::default();
+fn lookups(record: &IterationStats) -> KvCacheIterationStats {
     let mut attention = attention(record).peekable();
     if attention.peek().is_none() {
-        for window in record.kv_cache_iteration_stats.iter().flat_map(PoolRows::values) {
-            add_all(&mut total, looked_up_by_window(window));
-        }
+        return sum(record.kv_cache_iteration_stats.iter().flat_map(PoolRows::values));
     }
-    attention.for_each(|row| add_all(&mut total, looked_up_by_lifecycle(row)));
-    total
+    let mut total = KvCacheLifecycleStats::default();
+    attention.for_each(|row| total.add_row(row));
+    KvCacheIterationStats {
+        iter_reused_blocks: total.iter_reused_blocks,
+        iter_full_reused_blocks: total.iter_full_reused_blocks,
+        iter_partial_reused_blocks: total.iter_partial_reused_blocks,
+        iter_missed_blocks: total.iter_missed_blocks,
+        ..KvCacheIterationStats::default()
+    }
 }
 
 impl Pools {
@@ -177,11 +124,11 @@ impl Pools {
         }
         if pool_groups(record).is_some() {
             self.groups = rows(record.kv_cache_iteration_stats_by_pool_group.as_ref()).map(PoolRows::len);
-            (self.primary, self.primary_bytes) = Default::default();
+            (self.gpu, self.gpu_bytes) = Default::default();
             (self.fullest, self.peak) = (None, None);
         }
         if cold_pool_groups(record).is_some() {
-            (self.secondary, self.secondary_bytes) = Default::default();
+            (self.cold, self.cold_bytes) = Default::default();
         }
         (self.reused, self.missed) = (None, None);
         self.add(record);
@@ -191,36 +138,36 @@ impl Pools {
     pub(crate) fn add(&mut self, record: &IterationStats) {
         let is_one_of_several = pool_groups(record).is_some_and(|pools| pools.len() > 1);
         for row in pool_groups(record).into_iter().flat_map(PoolRows::values) {
-            add_all(&mut self.primary, primary(row));
-            let at_most_1 = |used: f64| used.min(1.0);
-            let used = ratio(primary(row).used, primary(row).max).filter(|_| is_one_of_several).map(at_most_1);
-            self.fullest = used.into_iter().chain(self.fullest).reduce(f64::max);
-            let peak = ratio(primary(row).peak_used, primary(row).max).map(at_most_1);
-            self.peak = peak.into_iter().chain(self.peak).reduce(f64::max);
-            add_all(&mut self.primary_bytes, PoolBytes::of(primary(row), row.slot_size));
+            self.gpu.add_row(row);
+            let max = row.primary_max_num_blocks;
+            let highest = |of_others: Option<f64>, blocks| {
+                ratio(blocks, max).map(|used| used.min(1.0)).into_iter().chain(of_others).reduce(f64::max)
+            };
+            self.fullest = highest(self.fullest, row.primary_used_num_blocks.filter(|_| is_one_of_several));
+            self.peak = highest(self.peak, row.primary_peak_used_num_blocks);
+            self.gpu_bytes.add([max, row.primary_free_num_blocks, row.primary_used_num_blocks], row.slot_size);
         }
         for row in cold_pool_groups(record).into_iter().flat_map(PoolRows::values) {
-            add_all(&mut self.secondary, secondary(row));
-            add_all(&mut self.secondary_bytes, PoolBytes::of(secondary(row), row.slot_size));
+            self.cold.add_row(row);
+            let blocks = [row.secondary_max_num_blocks, row.secondary_free_num_blocks, row.secondary_used_num_blocks];
+            self.cold_bytes.add(blocks, row.slot_size);
         }
-        if self.secondary.max.is_some_and(|max| max > 0) {
-            self.last_host_utilization = share(self.secondary.used, self.secondary.max);
+        if self.cold.secondary_max_num_blocks.is_some_and(|max| max > 0) {
+            self.last_host_utilization = share(self.cold.secondary_used_num_blocks, self.cold.secondary_max_num_blocks);
         }
         let lookups = lookups(record);
-        add_known(&mut self.reused, lookups.reused);
-        add_known(&mut self.missed, lookups.missed);
-        self.hit_ratio = self.reused.zip(self.missed).and_then(|(reused, missed)| {
-            let total = reused.saturating_add(missed);
-            (total > 0).then(|| reused as f64 / total as f64)
-        });
+        add_known(&mut self.reused, lookups.iter_reused_blocks);
+        add_known(&mut self.missed, lookups.iter_missed_blocks);
+        self.hit_ratio =
+            ratio(self.reused, self.reused.zip(self.missed).map(|(reused, missed)| reused.saturating_add(missed)));
         self.last_hit_ratio = self.hit_ratio.or(self.last_hit_ratio);
     }
 }
 
 impl PoolBytes {
-    fn of(blocks: PoolBlocks, bytes_of_block: Option<i64>) -> Self {
-        let bytes = |blocks: Option<i64>| Some(blocks?.saturating_mul(bytes_of_block?));
-        Self { max: bytes(blocks.max), free: bytes(blocks.free), used: bytes(blocks.used) }
+    fn add(&mut self, blocks: [Option<i64>; 3], bytes_of_block: Option<i64>) {
+        let [max, free, used] = blocks.map(|blocks| Some(blocks?.saturating_mul(bytes_of_block?)));
+        self.add_each(Self { max, free, used }, add_known);
     }
 }
 
@@ -237,100 +184,22 @@ impl PoolTotals {
     }
 
     fn absorb_pools(&mut self, record: &IterationStats) {
-        for row in pool_groups(record).into_iter().flat_map(PoolRows::values) {
-            add_all(&mut self.blocks, blocks(row));
-            add_all(&mut self.bytes, bytes(row));
-        }
-        add_all(&mut self.blocks, lookups(record));
+        // The rows of pool groups have lookups, too, but not those of all windows.
+        let found = lookups(record);
+        let events = KvCacheIterationStats {
+            iter_reused_blocks: found.iter_reused_blocks,
+            iter_full_reused_blocks: found.iter_full_reused_blocks,
+            iter_partial_reused_blocks: found.iter_partial_reused_blocks,
+            iter_missed_blocks: found.iter_missed_blocks,
+            ..sum(pool_groups(record).into_iter().flat_map(PoolRows::values))
+        };
+        self.events.add_events(&events);
         for row in attention(record) {
             self.full_reused.add_levels(record, row.iter_full_reused_blocks_by_level.as_ref());
             self.partial_reused.add_levels(record, row.iter_partial_reused_blocks_by_level.as_ref());
         }
-        for snapshots in lifecycles(record).filter_map(|row| row.snapshot_stats) {
-            self.snapshots.absorb(&snapshots);
-        }
+        lifecycles(record).filter_map(|row| row.snapshot_stats).for_each(|row| self.snapshots.add_events(&row));
     }
-}
-
-impl SnapshotTotals {
-    fn absorb(&mut self, stats: &SsmSnapshotStats) {
-        add_known(&mut self.lookups, stats.iter_snapshot_lookups.map(unsigned));
-        add_known(&mut self.hits.aligned, stats.iter_aligned_snapshot_hits.map(unsigned));
-        add_known(&mut self.hits.unaligned, stats.iter_unaligned_snapshot_hits.map(unsigned));
-        add_known(&mut self.misses, stats.iter_snapshot_misses.map(unsigned));
-        add_known(&mut self.tokens.reused, stats.iter_reused_tokens.map(unsigned));
-        add_known(&mut self.tokens.unreused, stats.iter_unreused_tokens.map(unsigned));
-    }
-}
-
-pub(super) fn primary(row: &KvCacheIterationStats) -> PoolBlocks {
-    PoolBlocks {
-        max: row.primary_max_num_blocks,
-        free: row.primary_free_num_blocks,
-        used: row.primary_used_num_blocks,
-        evictable: row.primary_evictable_num_blocks,
-        peak_free: row.primary_peak_free_num_blocks,
-        peak_used: row.primary_peak_used_num_blocks,
-        peak_evictable: row.primary_peak_evictable_num_blocks,
-    }
-}
-
-pub(super) fn secondary(row: &KvCacheIterationStats) -> PoolBlocks {
-    PoolBlocks {
-        max: row.secondary_max_num_blocks,
-        free: row.secondary_free_num_blocks,
-        used: row.secondary_used_num_blocks,
-        evictable: row.secondary_evictable_num_blocks,
-        peak_free: row.secondary_peak_free_num_blocks,
-        peak_used: row.secondary_peak_used_num_blocks,
-        peak_evictable: row.secondary_peak_evictable_num_blocks,
-    }
-}
-
-fn blocks(row: &KvCacheIterationStats) -> BlockEvents {
-    BlockEvents {
-        allocated: row.iter_alloc_total_blocks.map(unsigned),
-        newly_allocated: row.iter_alloc_new_blocks.map(unsigned),
-        generation_allocated: row.iter_gen_alloc_blocks.map(unsigned),
-        onboarded: row.iter_onboard_blocks.map(unsigned),
-        offloaded: row.iter_offload_blocks.map(unsigned),
-        copied: row.iter_intra_device_copy_blocks.map(unsigned),
-        host_dropped: row.iter_host_dropped_blocks.map(unsigned),
-        ..BlockEvents::default()
-    }
-}
-
-fn looked_up_by_window(row: &KvCacheIterationStats) -> BlockEvents {
-    BlockEvents {
-        reused: row.iter_reused_blocks.map(unsigned),
-        full_reused: row.iter_full_reused_blocks.map(unsigned),
-        partial_reused: row.iter_partial_reused_blocks.map(unsigned),
-        missed: row.iter_missed_blocks.map(unsigned),
-        ..BlockEvents::default()
-    }
-}
-
-fn looked_up_by_lifecycle(row: &KvCacheLifecycleStats) -> BlockEvents {
-    BlockEvents {
-        reused: row.iter_reused_blocks.map(unsigned),
-        full_reused: row.iter_full_reused_blocks.map(unsigned),
-        partial_reused: row.iter_partial_reused_blocks.map(unsigned),
-        missed: row.iter_missed_blocks.map(unsigned),
-        ..BlockEvents::default()
-    }
-}
-
-fn bytes(row: &KvCacheIterationStats) -> ByteEvents {
-    ByteEvents {
-        onboarded: row.iter_onboard_bytes.map(unsigned),
-        offloaded: row.iter_offload_bytes.map(unsigned),
-        copied: row.iter_intra_device_copy_bytes.map(unsigned),
-        host_dropped: row.iter_host_dropped_bytes.map(unsigned),
-    }
-}
-
-fn add_all<N: NamedNumbers<Number: SaturatingAdd>>(total: &mut N, more: N) {
-    total.add_each(more, add_known);
 }
 
 #[cfg(test)]
@@ -359,10 +228,16 @@ mod tests {
             |used, reused| json!({"primaryUsedNumBlocks": used, "iterReusedBlocks": reused, "iterMissedBlocks": 1});
         let json = json!({"kvCacheIterationStats": {"4096": window(3, 2), "32768": window(4, 5)}});
         let (pools, totals) = fold(&[json.clone(), json]);
-        assert_eq!((pools.primary.used, pools.secondary.used, pools.groups), (Some(7), None, None));
+        assert_eq!(
+            (pools.gpu.primary_used_num_blocks, pools.cold.secondary_used_num_blocks, pools.groups),
+            (Some(7), None, None)
+        );
         assert_eq!(pools.hit_ratio, Some(7.0 / 9.0));
-        assert_eq!((totals.blocks.reused, totals.blocks.missed, totals.blocks.allocated), (Some(14), Some(4), None));
-        assert_eq!(totals.bytes, ByteEvents::default());
+        assert_eq!(
+            (totals.events.iter_reused_blocks, totals.events.iter_missed_blocks, totals.events.iter_alloc_total_blocks),
+            (Some(14), Some(4), None)
+        );
+        assert_eq!(totals.events.iter_onboard_bytes, None);
     }
 
     #[test]
@@ -375,9 +250,9 @@ mod tests {
                 "0": {"primaryMaxNumBlocks": 100, "iterAllocTotalBlocks": 7, "iterOnboardBytes": 96, "slotSize": [1000]},
                 "1": {"primaryMaxNumBlocks": 40, "iterAllocTotalBlocks": 3, "windowSizes": [], "slotSize": [8, 8]}},
         })]);
-        assert_eq!((pools.primary.max, pools.groups), (Some(140), Some(2)));
-        assert_eq!(pools.primary_bytes.max, Some(100 * 1000 + 40 * 16), "each group has its own size");
-        assert_eq!((totals.blocks.allocated, totals.bytes.onboarded), (Some(10), Some(96)));
+        assert_eq!((pools.gpu.primary_max_num_blocks, pools.groups), (Some(140), Some(2)));
+        assert_eq!(pools.gpu_bytes.max, Some(100 * 1000 + 40 * 16), "each group has its own size");
+        assert_eq!((totals.events.iter_alloc_total_blocks, totals.events.iter_onboard_bytes), (Some(10), Some(96)));
     }
 
     #[test]
@@ -389,7 +264,7 @@ mod tests {
                 "1": {"iterReusedBlocks": 4, "iterMissedBlocks": 2, "windowSize": null},
                 "2": {"kind": "convolution", "iterReusedBlocks": 50, "iterMissedBlocks": 50}},
         })]);
-        assert_eq!((totals.blocks.reused, totals.blocks.missed), (Some(7), Some(3)));
+        assert_eq!((totals.events.iter_reused_blocks, totals.events.iter_missed_blocks), (Some(7), Some(3)));
         assert_eq!(pools.hit_ratio, Some(0.7));
     }
 
@@ -401,10 +276,16 @@ mod tests {
                 "iterSnapshotLookups": 6, "iterSnapshotHits": 4, "iterSnapshotMisses": 2, "iterReusedTokens": 70,
                 "iterUnreusedTokens": 30, "iterAlignedSnapshotHits": 3, "iterUnalignedSnapshotHits": 1}}},
         })]);
-        assert_eq!((totals.blocks.reused, totals.blocks.missed), (Some(2), Some(1)));
-        let hits = SnapshotHits { aligned: Some(3), unaligned: Some(1) };
-        let tokens = SnapshotTokens { reused: Some(70), unreused: Some(30) };
-        assert_eq!(totals.snapshots, SnapshotTotals { lookups: Some(6), hits, misses: Some(2), tokens });
+        assert_eq!((totals.events.iter_reused_blocks, totals.events.iter_missed_blocks), (Some(2), Some(1)));
+        let snapshots = SsmSnapshotStats {
+            iter_snapshot_lookups: Some(6),
+            iter_snapshot_misses: Some(2),
+            iter_reused_tokens: Some(70),
+            iter_unreused_tokens: Some(30),
+            iter_aligned_snapshot_hits: Some(3),
+            iter_unaligned_snapshot_hits: Some(1),
+        };
+        assert_eq!(totals.snapshots, snapshots);
     }
 
     #[test]
@@ -415,9 +296,9 @@ mod tests {
             "kvCacheIterationStatsByPoolGroup": {}, "kvCacheIterationStatsByColdPoolGroup": {},
             "kvCacheIterationStatsByLifecycle": {},
         })]);
-        assert_eq!((pools.primary.max, pools.secondary.max), (Some(8), Some(4)));
+        assert_eq!((pools.gpu.primary_max_num_blocks, pools.cold.secondary_max_num_blocks), (Some(8), Some(4)));
         assert_eq!(pools.last_host_utilization, Some(0.25));
-        assert_eq!((totals.blocks.reused, totals.blocks.generation_allocated), (Some(1), Some(2)));
+        assert_eq!((totals.events.iter_reused_blocks, totals.events.iter_gen_alloc_blocks), (Some(1), Some(2)));
     }
 
     #[test]
@@ -428,7 +309,14 @@ mod tests {
                 "0": {"secondaryMaxNumBlocks": 30, "secondaryUsedNumBlocks": 12},
                 "7": {"secondaryMaxNumBlocks": 10, "secondaryUsedNumBlocks": 8}},
         })]);
-        assert_eq!((pools.secondary.max, pools.secondary.used, pools.primary.max), (Some(40), Some(20), Some(10)));
+        assert_eq!(
+            (
+                pools.cold.secondary_max_num_blocks,
+                pools.cold.secondary_used_num_blocks,
+                pools.gpu.primary_max_num_blocks
+            ),
+            (Some(40), Some(20), Some(10))
+        );
         assert_eq!(pools.last_host_utilization, Some(0.5));
     }
 
@@ -440,7 +328,7 @@ mod tests {
         };
         let (pools, _) = fold(&[view(3, 1, 10), view(0, 0, 0)]);
         assert_eq!((pools.hit_ratio, pools.last_hit_ratio), (None, Some(0.75)));
-        assert_eq!((pools.secondary.max, pools.last_host_utilization), (Some(0), Some(0.5)));
+        assert_eq!((pools.cold.secondary_max_num_blocks, pools.last_host_utilization), (Some(0), Some(0.5)));
         // More blocks in use than there are. The value before is not that of this record.
         let impossible =
             json!({"kvCacheIterationStats": {"4096": {"secondaryMaxNumBlocks": 4, "secondaryUsedNumBlocks": 5}}});
@@ -454,7 +342,7 @@ mod tests {
         let (before, _) = fold(std::slice::from_ref(&sampled));
         let (after, totals) = fold(&[sampled, json!({"iter": 7})]);
         assert_eq!((after, after.groups), (before, Some(2)));
-        assert_eq!(totals.blocks.reused, Some(1));
+        assert_eq!(totals.events.iter_reused_blocks, Some(1));
     }
 
     #[test]

@@ -56,7 +56,7 @@ named_variants! {
     }
 }
 
-/// How the values of the ranks of attention data parallelism add up.
+/// How the values of the ranks of attention data parallelism, or of the rows of pools, add up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ranks {
     /// The value of the first row counts.
@@ -65,6 +65,8 @@ pub enum Ranks {
     Sum,
     /// The sum. It is unknown if one value is, because a part would be compared with the whole.
     All,
+    /// Like `Sum`. The value counts what happened since the previous record, so it adds up over records, too.
+    Events,
 }
 
 /// Of which moment a value is, with the overlap scheduler of the PyTorch engine. Two values belong together only if this agrees.
@@ -96,6 +98,10 @@ impl Field {
 
     pub(crate) const fn all(self) -> Self {
         Self { ranks: Ranks::All, ..self }
+    }
+
+    pub(crate) const fn events(self) -> Self {
+        Self { ranks: Ranks::Events, ..self }
     }
 
     pub(crate) const fn load(self) -> Self {
@@ -158,8 +164,11 @@ pub trait Schema: Default {
     /// Removes each impossible value. Impossible keys stay.
     fn repair(&mut self, rejected: &mut Rejected);
 
-    /// Adds the values of another rank, as [`Field::ranks`] says.
-    fn add_rank(&mut self, rank: &Self);
+    /// Adds the values of another rank or row, as [`Field::ranks`] says.
+    fn add_row(&mut self, row: &Self);
+
+    /// Adds what happened since the record before.
+    fn add_events(&mut self, record: &Self);
 
     /// Calls `each` with every count since the start of the engine, and with that of `other`.
     fn each_cumulative(&mut self, other: &mut Self, each: impl FnMut(&mut Option<i64>, &mut Option<i64>));
@@ -283,11 +292,17 @@ macro_rules! schema {
                     })*
                 }
 
-                fn add_rank(&mut self, rank: &Self) {
+                fn add_row(&mut self, row: &Self) {
                     $(match const { Self::FIELDS[Position::$member as usize].ranks } {
                         Ranks::First => {}
-                        Ranks::Sum => <kind::$Kind as Kind<$type>>::add_known(&mut self.$member, &rank.$member),
-                        Ranks::All => <kind::$Kind as Kind<$type>>::add_all(&mut self.$member, &rank.$member),
+                        Ranks::Sum | Ranks::Events => <kind::$Kind as Kind<$type>>::add_known(&mut self.$member, &row.$member),
+                        Ranks::All => <kind::$Kind as Kind<$type>>::add_all(&mut self.$member, &row.$member),
+                    })*
+                }
+
+                fn add_events(&mut self, record: &Self) {
+                    $(if const { matches!(Self::FIELDS[Position::$member as usize].ranks, Ranks::Events) } {
+                        <kind::$Kind as Kind<$type>>::add_known(&mut self.$member, &record.$member);
                     })*
                 }
 

@@ -149,9 +149,9 @@ macro_rules! executor_statistics {
             /// Statistics of speculative decoding, summed over the generation requests of this iteration.
             #[derive(Copy)]
             pub struct SpecDecodingStats: Speculation {
-                @cpp num_draft_tokens: i64 = "numDraftTokens" [Count sum];
-                @cpp num_accepted_tokens: i64 = "numAcceptedTokens" [Count sum];
-                @cpp num_requests_with_draft_tokens: i64 = "numRequestsWithDraftTokens" [Count sum];
+                @cpp num_draft_tokens: i64 = "numDraftTokens" [Count events];
+                @cpp num_accepted_tokens: i64 = "numAcceptedTokens" [Count events];
+                @cpp num_requests_with_draft_tokens: i64 = "numRequestsWithDraftTokens" [Count events];
                 /// Tokens per step: the accepted draft tokens plus one.
                 @cpp acceptance_length: f64 = "acceptanceLength" [Mean];
                 /// Time spent drafting.
@@ -244,37 +244,37 @@ schema! { OTHERS:
     pub struct KvCacheIterationStats: Windows {
         /// Bytes of a block, summed over the pools of a pool group. TensorRT-LLM sends a list, one number per pool.
         slot_size: i64 = "slotSize" [BlockBytes];
-        primary_max_num_blocks: i64 = "primaryMaxNumBlocks" [Count];
-        primary_free_num_blocks: i64 = "primaryFreeNumBlocks" [Count];
-        primary_used_num_blocks: i64 = "primaryUsedNumBlocks" [Count];
-        primary_evictable_num_blocks: i64 = "primaryEvictableNumBlocks" [Count];
-        primary_peak_free_num_blocks: i64 = "primaryPeakFreeNumBlocks" [Count];
-        primary_peak_used_num_blocks: i64 = "primaryPeakUsedNumBlocks" [Count];
-        primary_peak_evictable_num_blocks: i64 = "primaryPeakEvictableNumBlocks" [Count];
-        secondary_max_num_blocks: i64 = "secondaryMaxNumBlocks" [Count];
-        secondary_free_num_blocks: i64 = "secondaryFreeNumBlocks" [Count];
-        secondary_used_num_blocks: i64 = "secondaryUsedNumBlocks" [Count];
-        secondary_evictable_num_blocks: i64 = "secondaryEvictableNumBlocks" [Count];
-        secondary_peak_free_num_blocks: i64 = "secondaryPeakFreeNumBlocks" [Count];
-        secondary_peak_used_num_blocks: i64 = "secondaryPeakUsedNumBlocks" [Count];
-        secondary_peak_evictable_num_blocks: i64 = "secondaryPeakEvictableNumBlocks" [Count];
-        iter_alloc_total_blocks: i64 = "iterAllocTotalBlocks" [Count];
-        iter_alloc_new_blocks: i64 = "iterAllocNewBlocks" [Count];
-        iter_reused_blocks: i64 = "iterReusedBlocks" [Count];
-        iter_full_reused_blocks: i64 = "iterFullReusedBlocks" [Count];
-        iter_partial_reused_blocks: i64 = "iterPartialReusedBlocks" [Count];
-        iter_missed_blocks: i64 = "iterMissedBlocks" [Count];
+        primary_max_num_blocks: i64 = "primaryMaxNumBlocks" [Count sum];
+        primary_free_num_blocks: i64 = "primaryFreeNumBlocks" [Count sum];
+        primary_used_num_blocks: i64 = "primaryUsedNumBlocks" [Count sum];
+        primary_evictable_num_blocks: i64 = "primaryEvictableNumBlocks" [Count sum];
+        primary_peak_free_num_blocks: i64 = "primaryPeakFreeNumBlocks" [Count sum];
+        primary_peak_used_num_blocks: i64 = "primaryPeakUsedNumBlocks" [Count sum];
+        primary_peak_evictable_num_blocks: i64 = "primaryPeakEvictableNumBlocks" [Count sum];
+        secondary_max_num_blocks: i64 = "secondaryMaxNumBlocks" [Count sum];
+        secondary_free_num_blocks: i64 = "secondaryFreeNumBlocks" [Count sum];
+        secondary_used_num_blocks: i64 = "secondaryUsedNumBlocks" [Count sum];
+        secondary_evictable_num_blocks: i64 = "secondaryEvictableNumBlocks" [Count sum];
+        secondary_peak_free_num_blocks: i64 = "secondaryPeakFreeNumBlocks" [Count sum];
+        secondary_peak_used_num_blocks: i64 = "secondaryPeakUsedNumBlocks" [Count sum];
+        secondary_peak_evictable_num_blocks: i64 = "secondaryPeakEvictableNumBlocks" [Count sum];
+        iter_alloc_total_blocks: i64 = "iterAllocTotalBlocks" [Count events];
+        iter_alloc_new_blocks: i64 = "iterAllocNewBlocks" [Count events];
+        iter_reused_blocks: i64 = "iterReusedBlocks" [Count events];
+        iter_full_reused_blocks: i64 = "iterFullReusedBlocks" [Count events];
+        iter_partial_reused_blocks: i64 = "iterPartialReusedBlocks" [Count events];
+        iter_missed_blocks: i64 = "iterMissedBlocks" [Count events];
         iter_cache_hit_rate: f64 = "iterCacheHitRate" [Share
             none("covers one window; nv_trt_llm_kv_cache_iteration_hit_ratio covers all windows and is computed from the blocks")];
-        iter_gen_alloc_blocks: i64 = "iterGenAllocBlocks" [Count];
-        iter_onboard_blocks: i64 = "iterOnboardBlocks" [Count];
-        iter_onboard_bytes: i64 = "iterOnboardBytes" [Bytes];
-        iter_offload_blocks: i64 = "iterOffloadBlocks" [Count];
-        iter_offload_bytes: i64 = "iterOffloadBytes" [Bytes];
-        iter_intra_device_copy_blocks: i64 = "iterIntraDeviceCopyBlocks" [Count];
-        iter_intra_device_copy_bytes: i64 = "iterIntraDeviceCopyBytes" [Bytes];
-        iter_host_dropped_blocks: i64 = "iterHostDroppedBlocks" [Count];
-        iter_host_dropped_bytes: i64 = "iterHostDroppedBytes" [Bytes];
+        iter_gen_alloc_blocks: i64 = "iterGenAllocBlocks" [Count events];
+        iter_onboard_blocks: i64 = "iterOnboardBlocks" [Count events];
+        iter_onboard_bytes: i64 = "iterOnboardBytes" [Bytes events];
+        iter_offload_blocks: i64 = "iterOffloadBlocks" [Count events];
+        iter_offload_bytes: i64 = "iterOffloadBytes" [Bytes events];
+        iter_intra_device_copy_blocks: i64 = "iterIntraDeviceCopyBlocks" [Count events];
+        iter_intra_device_copy_bytes: i64 = "iterIntraDeviceCopyBytes" [Bytes events];
+        iter_host_dropped_blocks: i64 = "iterHostDroppedBlocks" [Count events];
+        iter_host_dropped_bytes: i64 = "iterHostDroppedBytes" [Bytes events];
     }
 
     /// Blocks that one life cycle found in the cache since the previous record. A life cycle is a group of layers that keep
@@ -282,10 +282,10 @@ schema! { OTHERS:
     pub struct KvCacheLifecycleStats: V2 {
         /// An absent kind means attention.
         kind: LifecycleKind = "kind" [Name];
-        iter_reused_blocks: i64 = "iterReusedBlocks" [Count];
-        iter_full_reused_blocks: i64 = "iterFullReusedBlocks" [Count];
-        iter_partial_reused_blocks: i64 = "iterPartialReusedBlocks" [Count];
-        iter_missed_blocks: i64 = "iterMissedBlocks" [Count];
+        iter_reused_blocks: i64 = "iterReusedBlocks" [Count events];
+        iter_full_reused_blocks: i64 = "iterFullReusedBlocks" [Count events];
+        iter_partial_reused_blocks: i64 = "iterPartialReusedBlocks" [Count events];
+        iter_missed_blocks: i64 = "iterMissedBlocks" [Count events];
         /// Blocks by the cache level from which they were read, GPU first.
         iter_full_reused_blocks_by_level: Vec<i64> = "iterFullReusedBlocksByLevel" [Levels];
         iter_partial_reused_blocks_by_level: Vec<i64> = "iterPartialReusedBlocksByLevel" [Levels];
@@ -296,14 +296,14 @@ schema! { OTHERS:
     /// Snapshots of the state of a state space model that requests looked up since the previous record.
     #[derive(Copy)]
     pub struct SsmSnapshotStats: V2 {
-        iter_snapshot_lookups: i64 = "iterSnapshotLookups" [Count];
-        iter_snapshot_misses: i64 = "iterSnapshotMisses" [Count];
+        iter_snapshot_lookups: i64 = "iterSnapshotLookups" [Count events];
+        iter_snapshot_misses: i64 = "iterSnapshotMisses" [Count events];
         /// Prompt tokens that a snapshot covers.
-        iter_reused_tokens: i64 = "iterReusedTokens" [Count];
-        iter_unreused_tokens: i64 = "iterUnreusedTokens" [Count];
+        iter_reused_tokens: i64 = "iterReusedTokens" [Count events];
+        iter_unreused_tokens: i64 = "iterUnreusedTokens" [Count events];
         /// Lookups that found a snapshot at the end of a block.
-        iter_aligned_snapshot_hits: i64 = "iterAlignedSnapshotHits" [Count];
-        iter_unaligned_snapshot_hits: i64 = "iterUnalignedSnapshotHits" [Count];
+        iter_aligned_snapshot_hits: i64 = "iterAlignedSnapshotHits" [Count events];
+        iter_unaligned_snapshot_hits: i64 = "iterUnalignedSnapshotHits" [Count events];
     }
 
     /// All requests of the engine at one iteration.

@@ -82,8 +82,8 @@ pub(super) fn seen(histogram: &Histogram) -> Option<&Histogram> {
 }
 
 /// A counter that is absent until its first increase.
-pub(super) fn increased(count: u64) -> Option<u64> {
-    (count > 0).then_some(count)
+pub(super) fn increased<N: Default + PartialOrd>(count: N) -> Option<N> {
+    (count > N::default()).then_some(count)
 }
 
 #[cfg(test)]

@@ -41,10 +41,10 @@ pub trait Kind<T> {
         None
     }
 
-    /// Adds the value of another rank. The sum becomes known with the first value.
+    /// Adds another value. The sum becomes known with the first value.
     fn add_known(_: &mut Option<T>, _: &Option<T>) {}
 
-    /// Adds the value of another rank. The sum is unknown if one value is.
+    /// Adds another value. The sum is unknown if one value is.
     fn add_all(_: &mut Option<T>, _: &Option<T>) {}
 
     /// Sets a known value to 0.

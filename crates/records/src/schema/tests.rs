@@ -291,9 +291,9 @@ fn what_is_impossible_is_removed_and_only_a_key_refuses_the_record() {
 #[test]
 fn ranks_add_up_and_load_is_0_while_idle() {
     let mut sum = Part { dreams: None, total: Some(5) };
-    sum.add_rank(&Part { dreams: Some(2), total: Some(4) });
+    sum.add_row(&Part { dreams: Some(2), total: Some(4) });
     assert_eq!(sum, Part { dreams: Some(2), total: Some(9) });
-    sum.add_rank(&Part { dreams: Some(1), total: None });
+    sum.add_row(&Part { dreams: Some(1), total: None });
     assert_eq!(sum, Part { dreams: Some(3), total: None });
     sum.make_idle();
     assert_eq!(sum, Part { dreams: Some(0), total: None });

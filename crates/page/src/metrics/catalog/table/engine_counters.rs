@@ -3,7 +3,6 @@
 use trtllm_analysis::attribution::{PARTS, RequestParts};
 use trtllm_analysis::objectives::{ObjectiveTotals, Outcomes};
 use trtllm_fold::cache_tiers::TierNumbers;
-use trtllm_fold::pools::{BlockEvents, ByteEvents, SnapshotHits, SnapshotTokens};
 use trtllm_fold::rank_totals::Rank;
 use trtllm_fold::request_totals::DraftTokens;
 use trtllm_records::named_numbers::NamedNumbers as _;
@@ -82,16 +81,33 @@ families! {
     }) = ENGINE.counter("nv_trt_llm_cross_kv_cache_blocks_total")
         .by("event", &["allocated", "newly_allocated", "reused", "missed"])
         .help("KV cache blocks of cross attention (encoder-decoder models), by event.").when(&[When::CrossAttention]);
-    WindowBlocks(|engine, series| series.each(engine.totals.pools.blocks)) =
-        ENGINE.counter("nv_trt_llm_kv_cache_window_blocks_total").by("event", BlockEvents::NAMES)
+    WindowBlocks(|engine, series| {
+        let events = &engine.totals.pools.events;
+        series.all([
+            events.iter_alloc_total_blocks, events.iter_alloc_new_blocks, events.iter_reused_blocks,
+            events.iter_full_reused_blocks, events.iter_partial_reused_blocks, events.iter_missed_blocks,
+            events.iter_gen_alloc_blocks, events.iter_onboard_blocks, events.iter_offload_blocks,
+            events.iter_intra_device_copy_blocks, events.iter_host_dropped_blocks,
+        ])
+    }) = ENGINE.counter("nv_trt_llm_kv_cache_window_blocks_total")
+        .by("event", &[
+            "allocated", "newly_allocated", "reused", "full_reused", "partial_reused", "missed", "generation_allocated",
+            "onboarded", "offloaded", "copied", "host_dropped",
+        ])
         .help("KV cache blocks by event, summed over all attention windows or pool groups; copied means within the \
             GPU.")
         .feeds("kvCacheIterationStatsByPoolGroup kvCacheIterationStatsByLifecycle iterAllocTotalBlocks \
             iterAllocNewBlocks iterReusedBlocks iterFullReusedBlocks iterPartialReusedBlocks iterMissedBlocks \
             iterGenAllocBlocks iterOnboardBlocks iterOffloadBlocks iterIntraDeviceCopyBlocks iterHostDroppedBlocks \
             kind");
-    WindowBytes(|engine, series| series.each(engine.totals.pools.bytes)) =
-        ENGINE.counter("nv_trt_llm_kv_cache_window_bytes_total").unit("bytes").by("event", ByteEvents::NAMES)
+    WindowBytes(|engine, series| {
+        let events = &engine.totals.pools.events;
+        series.all([
+            events.iter_onboard_bytes, events.iter_offload_bytes, events.iter_intra_device_copy_bytes,
+            events.iter_host_dropped_bytes,
+        ])
+    }) = ENGINE.counter("nv_trt_llm_kv_cache_window_bytes_total").unit("bytes")
+        .by("event", &["onboarded", "offloaded", "copied", "host_dropped"])
         .help("KV cache bytes moved or dropped by iterations, by event, summed over all attention windows or pool \
             groups.")
         .feeds("kvCacheIterationStatsByPoolGroup iterOnboardBytes iterOffloadBytes iterIntraDeviceCopyBytes \
@@ -104,19 +120,23 @@ families! {
         ENGINE.counter("nv_trt_llm_kv_cache_partial_reused_blocks_total").by("tier", TierNumbers::NAMES)
         .help("KV cache blocks reused in part, by the tier from which they were read.")
         .feeds("iterPartialReusedBlocksByLevel");
-    SsmSnapshotLookups(|engine| engine.totals.pools.snapshots.lookups) =
+    SsmSnapshotLookups(|engine| engine.totals.pools.snapshots.iter_snapshot_lookups) =
         ENGINE.counter("nv_trt_llm_ssm_snapshot_lookups_total")
         .help("Lookups of state snapshots for prompts of state space models.")
         .feeds("snapshotStats iterSnapshotLookups");
-    SsmSnapshotHits(|engine, series| series.each(engine.totals.pools.snapshots.hits)) =
-        ENGINE.counter("nv_trt_llm_ssm_snapshot_hits_total").by("alignment", SnapshotHits::NAMES)
+    SsmSnapshotHits(|engine, series| {
+        let snapshots = &engine.totals.pools.snapshots;
+        series.all([snapshots.iter_aligned_snapshot_hits, snapshots.iter_unaligned_snapshot_hits])
+    }) = ENGINE.counter("nv_trt_llm_ssm_snapshot_hits_total").by("alignment", &["aligned", "unaligned"])
         .help("Lookups that found a state snapshot; aligned means that it ends where a KV cache block ends.")
         .feeds("iterAlignedSnapshotHits iterUnalignedSnapshotHits");
-    SsmSnapshotMisses(|engine| engine.totals.pools.snapshots.misses) =
+    SsmSnapshotMisses(|engine| engine.totals.pools.snapshots.iter_snapshot_misses) =
         ENGINE.counter("nv_trt_llm_ssm_snapshot_misses_total").help("Lookups that found no state snapshot.")
         .feeds("iterSnapshotMisses");
-    SsmSnapshotTokens(|engine, series| series.each(engine.totals.pools.snapshots.tokens)) =
-        ENGINE.counter("nv_trt_llm_ssm_snapshot_tokens_total").by("outcome", SnapshotTokens::NAMES)
+    SsmSnapshotTokens(|engine, series| {
+        let snapshots = &engine.totals.pools.snapshots;
+        series.all([snapshots.iter_reused_tokens, snapshots.iter_unreused_tokens])
+    }) = ENGINE.counter("nv_trt_llm_ssm_snapshot_tokens_total").by("outcome", &["reused", "unreused"])
         .help("Prompt tokens of state snapshot lookups, by whether a snapshot covered them (reused).")
         .feeds("iterReusedTokens iterUnreusedTokens");
     DiskPrefetchedBlocks(|engine| engine.totals.pools.disk_prefetched_blocks) =

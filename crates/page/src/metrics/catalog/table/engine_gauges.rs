@@ -4,7 +4,7 @@ use trtllm_analysis::saturation::Saturation;
 use trtllm_fold::EngineState;
 use trtllm_fold::latest::EngineLimits;
 use trtllm_fold::lifecycle::Stages;
-use trtllm_fold::pools::{PoolBlocks, PoolBytes};
+use trtllm_fold::pools::PoolBytes;
 use trtllm_fold::rank_totals::RankLoad;
 use trtllm_fold::request_totals::LatencySource;
 use trtllm_fold::share::{ratio, share};
@@ -30,6 +30,9 @@ fn rank_load<V: Into<Value>>(
         }
     }
 }
+
+/// States of the blocks of a pool. A peak is the highest value since the previous record.
+const POOL_BLOCKS: &[&str] = &["max", "free", "used", "evictable", "peak_free", "peak_used", "peak_evictable"];
 
 families! {
     EngineGauges of EngineReadings<'_> => FamilyWriter<'_>;
@@ -101,21 +104,33 @@ families! {
     KvIterationHitRatio(|engine| engine.load?.pools.hit_ratio) = ENGINE.gauge("nv_trt_llm_kv_cache_iteration_hit_ratio")
         .unit("ratio").help("Share (0-1) of the KV cache blocks looked up in the last iteration that were found.")
         .feeds("kvCacheIterationStatsByLifecycle iterReusedBlocks iterMissedBlocks");
-    PrimaryPoolBlocks(|engine, series| series.each(engine.load?.pools.primary)) =
-        ENGINE.gauge("nv_trt_llm_kv_cache_primary_pool_blocks").unit("blocks").by("state", PoolBlocks::NAMES)
+    PrimaryPoolBlocks(|engine, series| {
+        let pools = &engine.load?.pools.gpu;
+        series.all([
+            pools.primary_max_num_blocks, pools.primary_free_num_blocks, pools.primary_used_num_blocks,
+            pools.primary_evictable_num_blocks, pools.primary_peak_free_num_blocks, pools.primary_peak_used_num_blocks,
+            pools.primary_peak_evictable_num_blocks,
+        ])
+    }) = ENGINE.gauge("nv_trt_llm_kv_cache_primary_pool_blocks").unit("blocks").by("state", POOL_BLOCKS)
         .help("KV cache blocks on the GPU, by state, summed over all pools; peaks are since the previous record.")
         .feeds("kvCacheIterationStats kvCacheIterationStatsByPoolGroup primaryMaxNumBlocks primaryFreeNumBlocks \
             primaryUsedNumBlocks primaryEvictableNumBlocks primaryPeakFreeNumBlocks primaryPeakUsedNumBlocks \
             primaryPeakEvictableNumBlocks");
-    SecondaryPoolBlocks(|engine, series| series.each(engine.load?.pools.secondary)) =
-        ENGINE.gauge("nv_trt_llm_kv_cache_secondary_pool_blocks").unit("blocks").by("state", PoolBlocks::NAMES)
+    SecondaryPoolBlocks(|engine, series| {
+        let pools = &engine.load?.pools.cold;
+        series.all([
+            pools.secondary_max_num_blocks, pools.secondary_free_num_blocks, pools.secondary_used_num_blocks,
+            pools.secondary_evictable_num_blocks, pools.secondary_peak_free_num_blocks,
+            pools.secondary_peak_used_num_blocks, pools.secondary_peak_evictable_num_blocks,
+        ])
+    }) = ENGINE.gauge("nv_trt_llm_kv_cache_secondary_pool_blocks").unit("blocks").by("state", POOL_BLOCKS)
         .help("KV cache blocks on host and disk, by state, summed over all pools; peaks are since the previous record.")
         .feeds("kvCacheIterationStatsByColdPoolGroup secondaryMaxNumBlocks secondaryFreeNumBlocks \
             secondaryUsedNumBlocks secondaryEvictableNumBlocks secondaryPeakFreeNumBlocks secondaryPeakUsedNumBlocks \
             secondaryPeakEvictableNumBlocks");
     PoolByteSizes(|engine, series| {
         let pools = &engine.load?.pools;
-        for (tier, bytes) in [("gpu", pools.primary_bytes), ("cold", pools.secondary_bytes)] {
+        for (tier, bytes) in [("gpu", pools.gpu_bytes), ("cold", pools.cold_bytes)] {
             for (state, bytes) in PoolBytes::NAMES.iter().zip(bytes.numbers()) {
                 series.with([("state", *state), ("tier", tier)], bytes);
             }

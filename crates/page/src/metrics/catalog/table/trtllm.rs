@@ -118,28 +118,28 @@ families! {
     TrtllmKvIterReuseRate(|engine| engine.load?.pools.last_hit_ratio) = TRTLLM.gauge("trtllm_kv_cache_iter_reuse_rate")
         .help("Share (0-1) of the KV cache blocks looked up in the last iteration that were found.")
         .feeds("iterReusedBlocks iterMissedBlocks kvCacheIterationStatsByLifecycle kind kvCacheIterationStats");
-    TrtllmKvIterReused(|engine| increased(engine.totals.pools.blocks.reused?)) =
+    TrtllmKvIterReused(|engine| increased(engine.totals.pools.events.iter_reused_blocks?)) =
         TRTLLM.counter("trtllm_kv_cache_iter_reused_blocks_total").help("KV cache blocks reused.")
         .feeds("iterReusedBlocks");
-    TrtllmKvIterFullReused(|engine| increased(engine.totals.pools.blocks.full_reused?)) =
+    TrtllmKvIterFullReused(|engine| increased(engine.totals.pools.events.iter_full_reused_blocks?)) =
         TRTLLM.counter("trtllm_kv_cache_iter_full_reused_blocks_total").help("KV cache blocks fully reused.")
         .feeds("iterFullReusedBlocks");
-    TrtllmKvIterPartialReused(|engine| increased(engine.totals.pools.blocks.partial_reused?)) =
+    TrtllmKvIterPartialReused(|engine| increased(engine.totals.pools.events.iter_partial_reused_blocks?)) =
         TRTLLM.counter("trtllm_kv_cache_iter_partial_reused_blocks_total").help("KV cache blocks partially reused.")
         .feeds("iterPartialReusedBlocks");
-    TrtllmKvIterMissed(|engine| increased(engine.totals.pools.blocks.missed?)) =
+    TrtllmKvIterMissed(|engine| increased(engine.totals.pools.events.iter_missed_blocks?)) =
         TRTLLM.counter("trtllm_kv_cache_iter_missed_blocks_total").help("KV cache blocks not found in the cache.")
         .feeds("iterMissedBlocks");
-    TrtllmKvGenAlloc(|engine| increased(engine.totals.pools.blocks.generation_allocated?)) =
+    TrtllmKvGenAlloc(|engine| increased(engine.totals.pools.events.iter_gen_alloc_blocks?)) =
         TRTLLM.counter("trtllm_kv_cache_gen_alloc_blocks_total").help("KV cache blocks allocated in generation phases.")
         .feeds("iterGenAllocBlocks");
-    TrtllmKvOnboardBytes(|engine| increased(engine.totals.pools.bytes.onboarded?)) =
+    TrtllmKvOnboardBytes(|engine| increased(engine.totals.pools.events.iter_onboard_bytes?)) =
         TRTLLM.counter("trtllm_kv_cache_onboard_bytes_total").help("KV cache bytes copied from host to GPU.")
         .feeds("iterOnboardBytes");
-    TrtllmKvOffloadBytes(|engine| increased(engine.totals.pools.bytes.offloaded?)) =
+    TrtllmKvOffloadBytes(|engine| increased(engine.totals.pools.events.iter_offload_bytes?)) =
         TRTLLM.counter("trtllm_kv_cache_offload_bytes_total").help("KV cache bytes copied from GPU to host.")
         .feeds("iterOffloadBytes");
-    TrtllmKvCopyBytes(|engine| increased(engine.totals.pools.bytes.copied?)) =
+    TrtllmKvCopyBytes(|engine| increased(engine.totals.pools.events.iter_intra_device_copy_bytes?)) =
         TRTLLM.counter("trtllm_kv_cache_intra_device_copy_bytes_total").help("KV cache bytes copied within the GPU.")
         .feeds("iterIntraDeviceCopyBytes");
     TrtllmKvDiskPrefetchBlocks(|engine| increased(engine.totals.pools.disk_prefetched_blocks?)) =
