@@ -317,14 +317,14 @@ mod tests {
     }
 
     fn of_times() -> impl Iterator<Item = RequestHistogram> {
-        RequestHistogram::ALL.into_iter().filter(|histogram| histogram.family().ends_with("_seconds"))
+        RequestHistogram::ALL.into_iter().filter(|histogram| histogram.name().ends_with("_seconds"))
     }
 
     /// The page of `process`, on a server without entries, after `low` requests of up to 0.1 s and `high` requests of
     /// up to 0.5 s.
     fn times(process: &str, low: u64, high: u64) -> ServerMetrics {
         let mut page = format!("trtllm_request_success_total{{finished_reason=\"stop\"}} {}\n", low + high);
-        for family in of_times().map(RequestHistogram::family) {
+        for family in of_times().map(RequestHistogram::name) {
             let (all, sum) = (low + high, low as f64 * 0.0625 + high as f64 * 0.5);
             for (bound, count) in [("0.1", low), ("0.5", all), ("+Inf", all)] {
                 page += &format!("trtllm_{family}_bucket{{le=\"{bound}\",pid=\"{process}\"}} {count}\n");

@@ -1,11 +1,9 @@
 //! Deserializes values whose size a peer chooses. Arrays are cut at a limit, and long texts are dropped. A limit on the
 //! bytes of the JSON does not bound memory: `{}` has 2 bytes in JSON and hundreds in memory.
 
-use std::fmt;
+use serde::de::{Deserialize, DeserializeSeed as _, Deserializer, IgnoredAny, SeqAccess};
 
-use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, SeqAccess, Visitor};
-
-use super::lenient::{self, Element, Number, otherwise};
+use super::lenient::{self, Any, Element, Lenient, Number};
 use super::schema::Schema;
 
 /// Limit of the requests in one record. 8192 requests take 1.5 MB. Further requests are skipped.
@@ -22,74 +20,63 @@ where
     T: Schema + Deserialize<'de>,
 {
     let sentinel: fn() -> _ = || Some(vec![Element(T::wrong_type_sentinel())]);
-    let requests: Option<Vec<Element<T>>> = array.deserialize_any(Bounded(MAX_REQUESTS, sentinel))?;
+    let requests: Option<Vec<Element<T>>> = Any(Bounded(MAX_REQUESTS, sentinel)).deserialize(array)?;
     Ok(requests.map(|requests| requests.into_iter().map(|Element(request)| request).collect()))
 }
 
 /// Reads a list with one number for each cache level. Null becomes `None`. A value of a wrong type becomes one unreadable
 /// number.
 pub(super) fn levels<'de, D: Deserializer<'de>>(array: D) -> Result<Option<Vec<i64>>, D::Error> {
-    struct Count(i64);
-    impl<'de> Deserialize<'de> for Count {
-        fn deserialize<D: Deserializer<'de>>(count: D) -> Result<Self, D::Error> {
-            Ok(Self(lenient::number(count)?.unwrap_or(i64::UNREADABLE)))
-        }
-    }
     let sentinel: fn() -> _ = || Some(vec![Count(i64::UNREADABLE)]);
-    let counts: Option<Vec<Count>> = array.deserialize_any(Bounded(MAX_LEVELS, sentinel))?;
+    let counts: Option<Vec<Count>> = Any(Bounded(MAX_LEVELS, sentinel)).deserialize(array)?;
     Ok(counts.map(|counts| counts.into_iter().map(|Count(count)| count).collect()))
 }
 
 /// Names of cache levels. A name that is too long becomes empty. It is not removed, because its position in the list is
 /// the number of the level.
 pub(super) fn level_names<'de, D: Deserializer<'de>>(array: D) -> Result<Option<Vec<String>>, D::Error> {
-    let names: Option<Vec<ShortText>> = array.deserialize_any(Bounded(MAX_LEVELS, || None))?;
+    let names: Option<Vec<ShortText>> = Any(Bounded(MAX_LEVELS, || None)).deserialize(array)?;
     Ok(names.map(|names| names.into_iter().map(|ShortText(name)| name.unwrap_or_default().into()).collect()))
 }
 
 /// Reads one number, or the sum of a list of numbers. Null and an empty list become `None`.
 pub(super) fn sum<'de, D: Deserializer<'de>>(numbers: D) -> Result<Option<i64>, D::Error> {
     struct Sum;
-    impl<'de> Visitor<'de> for Sum {
-        type Value = Option<i64>;
+    impl<'de> Lenient<'de> for Sum {
+        type Value = i64;
 
-        fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-            formatter.write_str("a list of numbers")
+        fn wrong(self) -> Option<i64> {
+            Some(i64::UNREADABLE)
         }
 
-        fn visit_i64<E>(self, number: i64) -> Result<Self::Value, E> {
-            Ok(Some(number))
+        fn whole(self, number: i128) -> Option<i64> {
+            Some(i64::of_whole(number))
         }
 
-        fn visit_u64<E>(self, number: u64) -> Result<Self::Value, E> {
-            Ok(Some(i64::from_u64(number)))
+        fn float(self, number: f64) -> Option<i64> {
+            Some(i64::of_float(number))
         }
 
-        fn visit_f64<E>(self, number: f64) -> Result<Self::Value, E> {
-            Ok(Some(i64::from_f64(number)))
-        }
-
-        fn visit_seq<A: SeqAccess<'de>>(self, mut numbers: A) -> Result<Self::Value, A::Error> {
+        fn array<A: SeqAccess<'de>>(self, mut numbers: A) -> Result<Option<i64>, A::Error> {
             let mut sum = None;
-            while let Some(Slot(number)) = numbers.next_element()? {
-                let number = number.unwrap_or(i64::UNREADABLE);
+            while let Some(Count(number)) = numbers.next_element()? {
                 // One unreadable number makes the sum unreadable.
                 let add = |sum: i64| if number < 0 || sum < 0 { i64::UNREADABLE } else { sum.saturating_add(number) };
                 sum = Some(sum.map_or(number, add));
             }
             Ok(sum)
         }
+    }
+    Any(Sum).deserialize(numbers)
+}
 
-        otherwise!(_ => None; null);
-        otherwise!(_ => Some(i64::UNREADABLE); bool, text, object);
+/// A number in a list.
+struct Count(i64);
+
+impl<'de> Deserialize<'de> for Count {
+    fn deserialize<D: Deserializer<'de>>(count: D) -> Result<Self, D::Error> {
+        Ok(Self(lenient::number(count)?.unwrap_or(i64::UNREADABLE)))
     }
-    struct Slot(Option<i64>);
-    impl<'de> Deserialize<'de> for Slot {
-        fn deserialize<D: Deserializer<'de>>(number: D) -> Result<Self, D::Error> {
-            lenient::number(number).map(Self)
-        }
-    }
-    numbers.deserialize_any(Sum)
 }
 
 /// A text of at most 64 bytes. A longer text becomes `None` and is not copied.
@@ -99,32 +86,32 @@ pub struct ShortText(pub Option<Box<str>>);
 impl<'de> Deserialize<'de> for ShortText {
     fn deserialize<D: Deserializer<'de>>(text: D) -> Result<Self, D::Error> {
         struct Text;
-        impl Visitor<'_> for Text {
-            type Value = ShortText;
+        impl Lenient<'_> for Text {
+            type Value = Box<str>;
 
-            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-                formatter.write_str("a text")
+            fn wrong(self) -> Option<Box<str>> {
+                None
             }
 
-            fn visit_str<E: Error>(self, text: &str) -> Result<ShortText, E> {
-                Ok(ShortText((text.len() <= MAX_TEXT).then(|| text.into())))
+            fn text(self, text: &str) -> Option<Box<str>> {
+                (text.len() <= MAX_TEXT).then(|| text.into())
             }
         }
-        text.deserialize_str(Text)
+        Any(Text).deserialize(text).map(Self)
     }
 }
 
 /// An array. Elements beyond the limit are skipped. The function returns what a value of another type becomes.
 struct Bounded<T>(usize, fn() -> Option<Vec<T>>);
 
-impl<'de, T: Deserialize<'de>> Visitor<'de> for Bounded<T> {
-    type Value = Option<Vec<T>>;
+impl<'de, T: Deserialize<'de>> Lenient<'de> for Bounded<T> {
+    type Value = Vec<T>;
 
-    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("an array")
+    fn wrong(self) -> Option<Vec<T>> {
+        self.1()
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut array: A) -> Result<Self::Value, A::Error> {
+    fn array<A: SeqAccess<'de>>(self, mut array: A) -> Result<Option<Vec<T>>, A::Error> {
         let mut elements = Vec::new();
         while elements.len() < self.0 {
             let Some(element) = array.next_element()? else { return Ok(Some(elements)) };
@@ -133,7 +120,4 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for Bounded<T> {
         while array.next_element::<IgnoredAny>()?.is_some() {}
         Ok(Some(elements))
     }
-
-    otherwise!(_ => None; null);
-    otherwise!(this => this.1(); bool, number, text, object);
 }

@@ -5,137 +5,178 @@
 use std::fmt;
 use std::marker::PhantomData;
 
-use serde::de::value::MapAccessDeserializer;
-use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, Visitor};
+use serde::de::value::{BoolDeserializer, Error as Mismatch, MapAccessDeserializer, StrDeserializer};
+use serde::de::{
+    Deserialize, DeserializeSeed, Deserializer, IgnoredAny, IntoDeserializer as _, MapAccess, SeqAccess, Visitor,
+};
 
 use super::schema::Schema;
 use super::timestamp::parse_timestamp;
 
-/// A number in JSON. Each conversion returns [`Number::UNREADABLE`] for a number that the type cannot have.
+/// What a value becomes, by its type in JSON. Null becomes `None`, and every type without a method of its own the result of `wrong`.
+pub(super) trait Lenient<'de>: Sized {
+    type Value;
+
+    fn wrong(self) -> Option<Self::Value>;
+
+    fn flag(self, _: bool) -> Option<Self::Value> {
+        self.wrong()
+    }
+
+    fn whole(self, _: i128) -> Option<Self::Value> {
+        self.wrong()
+    }
+
+    fn float(self, _: f64) -> Option<Self::Value> {
+        self.wrong()
+    }
+
+    fn text(self, _: &str) -> Option<Self::Value> {
+        self.wrong()
+    }
+
+    fn array<A: SeqAccess<'de>>(self, mut array: A) -> Result<Option<Self::Value>, A::Error> {
+        while array.next_element::<IgnoredAny>()?.is_some() {}
+        Ok(self.wrong())
+    }
+
+    fn object<A: MapAccess<'de>>(self, mut object: A) -> Result<Option<Self::Value>, A::Error> {
+        while object.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+        Ok(self.wrong())
+    }
+}
+
+/// Reads a value, or a key.
+pub(super) struct Any<L>(pub L);
+
+impl<'de, L: Lenient<'de>> DeserializeSeed<'de> for Any<L> {
+    type Value = Option<L::Value>;
+
+    fn deserialize<D: Deserializer<'de>>(self, value: D) -> Result<Self::Value, D::Error> {
+        value.deserialize_any(self)
+    }
+}
+
+impl<'de, L: Lenient<'de>> Visitor<'de> for Any<L> {
+    type Value = Option<L::Value>;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("a value")
+    }
+
+    fn visit_unit<E>(self) -> Result<Self::Value, E> {
+        Ok(None)
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Self::Value, E> {
+        Ok(self.0.flag(value))
+    }
+
+    fn visit_u64<E>(self, number: u64) -> Result<Self::Value, E> {
+        Ok(self.0.whole(number.into()))
+    }
+
+    fn visit_i64<E>(self, number: i64) -> Result<Self::Value, E> {
+        Ok(self.0.whole(number.into()))
+    }
+
+    fn visit_f64<E>(self, number: f64) -> Result<Self::Value, E> {
+        Ok(self.0.float(number))
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<Self::Value, E> {
+        Ok(self.0.text(text))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, array: A) -> Result<Self::Value, A::Error> {
+        self.0.array(array)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, object: A) -> Result<Self::Value, A::Error> {
+        self.0.object(object)
+    }
+}
+
+/// A number in JSON. The conversions return [`Number::UNREADABLE`] for a number that the type cannot have.
 pub(super) trait Number: Copy {
     /// Stands for a value of a wrong type. It is rejected like any other impossible value.
     const UNREADABLE: Self;
+    /// The number in a struct that stands for a value of a wrong type. It is impossible, too.
+    const IN_WRONG_STRUCT: Self;
 
-    fn from_u64(number: u64) -> Self;
-    fn from_i64(number: i64) -> Self;
-    fn from_f64(number: f64) -> Self;
+    fn of_whole(number: i128) -> Self;
+
+    fn of_float(number: f64) -> Self {
+        // 2^65 is above all that the types can have.
+        let is_whole = number.fract() == 0.0 && number.abs() < 36_893_488_147_419_103_232.0;
+        if is_whole { Self::of_whole(number as i128) } else { Self::UNREADABLE }
+    }
 }
-
-/// 2^63 and 2^64: the first whole numbers that are too large.
-const END_OF_I64: f64 = 9_223_372_036_854_775_808.0;
-const END_OF_U64: f64 = 18_446_744_073_709_551_616.0;
 
 impl Number for i64 {
     const UNREADABLE: Self = Self::MIN;
+    const IN_WRONG_STRUCT: Self = Self::MIN + 1;
 
-    fn from_u64(number: u64) -> Self {
+    fn of_whole(number: i128) -> Self {
         number.try_into().unwrap_or(Self::UNREADABLE)
-    }
-
-    fn from_i64(number: i64) -> Self {
-        number
-    }
-
-    fn from_f64(number: f64) -> Self {
-        let fits = number.fract() == 0.0 && number.abs() < END_OF_I64;
-        if fits { number as Self } else { Self::UNREADABLE }
     }
 }
 
 impl Number for u64 {
     const UNREADABLE: Self = Self::MAX;
+    const IN_WRONG_STRUCT: Self = Self::MAX - 1;
 
-    fn from_u64(number: u64) -> Self {
-        number
-    }
-
-    fn from_i64(number: i64) -> Self {
+    fn of_whole(number: i128) -> Self {
         number.try_into().unwrap_or(Self::UNREADABLE)
-    }
-
-    fn from_f64(number: f64) -> Self {
-        let fits = number.fract() == 0.0 && (0.0..END_OF_U64).contains(&number);
-        if fits { number as Self } else { Self::UNREADABLE }
     }
 }
 
 impl Number for f64 {
     /// Not NaN, because JSON cannot express it.
     const UNREADABLE: Self = Self::MAX;
+    const IN_WRONG_STRUCT: Self = Self::MIN;
 
-    fn from_u64(number: u64) -> Self {
+    fn of_whole(number: i128) -> Self {
         number as Self
     }
 
-    fn from_i64(number: i64) -> Self {
-        number as Self
-    }
-
-    fn from_f64(number: f64) -> Self {
+    fn of_float(number: f64) -> Self {
         number
     }
 }
 
-/// Methods of a visitor for the types of JSON that it does not want. Each returns `$sentinel`, in which `$this` is the visitor.
-macro_rules! otherwise {
-    ($this:pat => $sentinel:expr; $($kind:ident),*) => { $(otherwise!(@$kind $this, $sentinel);)* };
-    (@bool $this:pat, $sentinel:expr) => {
-        fn visit_bool<E>(self, _: bool) -> Result<Self::Value, E> {
-            let $this = self;
-            Ok($sentinel)
-        }
-    };
-    (@number $this:pat, $sentinel:expr) => {
-        fn visit_u64<E>(self, _: u64) -> Result<Self::Value, E> {
-            let $this = self;
-            Ok($sentinel)
-        }
-        fn visit_i64<E>(self, _: i64) -> Result<Self::Value, E> {
-            let $this = self;
-            Ok($sentinel)
-        }
-        fn visit_f64<E>(self, _: f64) -> Result<Self::Value, E> {
-            let $this = self;
-            Ok($sentinel)
-        }
-    };
-    (@text $this:pat, $sentinel:expr) => {
-        fn visit_str<E>(self, _: &str) -> Result<Self::Value, E> {
-            let $this = self;
-            Ok($sentinel)
-        }
-    };
-    (@array $this:pat, $sentinel:expr) => {
-        fn visit_seq<A: serde::de::SeqAccess<'de>>(self, mut array: A) -> Result<Self::Value, A::Error> {
-            while array.next_element::<serde::de::IgnoredAny>()?.is_some() {}
-            let $this = self;
-            Ok($sentinel)
-        }
-    };
-    (@object $this:pat, $sentinel:expr) => {
-        fn visit_map<A: serde::de::MapAccess<'de>>(self, mut object: A) -> Result<Self::Value, A::Error> {
-            while object.next_entry::<serde::de::IgnoredAny, serde::de::IgnoredAny>()?.is_some() {}
-            let $this = self;
-            Ok($sentinel)
-        }
-    };
-    (@null $this:pat, $sentinel:expr) => {
-        fn visit_unit<E>(self) -> Result<Self::Value, E> {
-            let $this = self;
-            Ok($sentinel)
-        }
-    };
+/// Reads a number. The function reads a text.
+struct NumberOr<N>(fn(&str) -> N);
+
+impl<N: Number> Lenient<'_> for NumberOr<N> {
+    type Value = N;
+
+    fn wrong(self) -> Option<N> {
+        Some(N::UNREADABLE)
+    }
+
+    fn whole(self, number: i128) -> Option<N> {
+        Some(N::of_whole(number))
+    }
+
+    fn float(self, number: f64) -> Option<N> {
+        Some(N::of_float(number))
+    }
+
+    fn text(self, text: &str) -> Option<N> {
+        Some(self.0(text))
+    }
 }
-pub(super) use otherwise;
 
 /// Reads a number. Null becomes `None`.
 pub(super) fn number<'de, D: Deserializer<'de>, N: Number>(number: D) -> Result<Option<N>, D::Error> {
-    number_or_text(number, |_| N::UNREADABLE)
+    Any(NumberOr(|_| N::UNREADABLE)).deserialize(number)
 }
 
 /// Reads a number of seconds, or a time in ISO 8601. Null becomes `None`.
 pub(super) fn seconds<'de, D: Deserializer<'de>>(seconds: D) -> Result<Option<f64>, D::Error> {
-    number_or_text(seconds, |text| parse_timestamp(text).map_or(f64::UNREADABLE, |time| time.micros as f64 / 1e6))
+    let of_text = |text: &str| parse_timestamp(text).map_or(f64::UNREADABLE, |time| time.micros as f64 / 1e6);
+    Any(NumberOr(of_text)).deserialize(seconds)
 }
 
 /// Reads an id that is only matched with others. Null and a value of a wrong type become `None`.
@@ -148,29 +189,18 @@ pub(super) fn presence<'de, D: Deserializer<'de>>(value: D) -> Result<Option<boo
     Ok(Option::<IgnoredAny>::deserialize(value)?.map(|_| true))
 }
 
-fn number_or_text<'de, D: Deserializer<'de>, N: Number>(number: D, text: fn(&str) -> N) -> Result<Option<N>, D::Error> {
-    struct AnyNumber<N>(fn(&str) -> N);
-    impl<'de, N: Number> Visitor<'de> for AnyNumber<N> {
-        type Value = Option<N>;
-        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str("a value")
-        }
-        fn visit_u64<E>(self, number: u64) -> Result<Self::Value, E> {
-            Ok(Some(N::from_u64(number)))
-        }
-        fn visit_i64<E>(self, number: i64) -> Result<Self::Value, E> {
-            Ok(Some(N::from_i64(number)))
-        }
-        fn visit_f64<E>(self, number: f64) -> Result<Self::Value, E> {
-            Ok(Some(N::from_f64(number)))
-        }
-        fn visit_str<E>(self, text: &str) -> Result<Self::Value, E> {
-            Ok(Some(self.0(text)))
-        }
-        otherwise!(_ => None; null);
-        otherwise!(_ => Some(N::UNREADABLE); bool, array, object);
+struct Object<T>(fn() -> Option<T>);
+
+impl<'de, T: Deserialize<'de>> Lenient<'de> for Object<T> {
+    type Value = T;
+
+    fn wrong(self) -> Option<T> {
+        self.0()
     }
-    number.deserialize_any(AnyNumber(text))
+
+    fn object<A: MapAccess<'de>>(self, object: A) -> Result<Option<T>, A::Error> {
+        T::deserialize(MapAccessDeserializer::new(object)).map(Some)
+    }
 }
 
 /// Reads an object. Null becomes `None`, and a value of another type the result of `sentinel`.
@@ -179,19 +209,7 @@ where
     D: Deserializer<'de>,
     T: Deserialize<'de>,
 {
-    struct Object<T>(fn() -> Option<T>);
-    impl<'de, T: Deserialize<'de>> Visitor<'de> for Object<T> {
-        type Value = Option<T>;
-        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str("a value")
-        }
-        fn visit_map<A: MapAccess<'de>>(self, object: A) -> Result<Self::Value, A::Error> {
-            T::deserialize(MapAccessDeserializer::new(object)).map(Some)
-        }
-        otherwise!(_ => None; null);
-        otherwise!(this => this.0(); bool, number, text, array);
-    }
-    object.deserialize_any(Object(sentinel))
+    Any(Object(sentinel)).deserialize(object)
 }
 
 /// An object in an array or in another object.
@@ -203,29 +221,33 @@ impl<'de, T: Schema + Deserialize<'de>> Deserialize<'de> for Element<T> {
     }
 }
 
+struct Name<T>(PhantomData<T>);
+
+impl<'de, T: Deserialize<'de>> Lenient<'de> for Name<T> {
+    type Value = T;
+
+    fn wrong(self) -> Option<T> {
+        None
+    }
+
+    fn text(self, name: &str) -> Option<T> {
+        let name: StrDeserializer<'_, Mismatch> = name.into_deserializer();
+        T::deserialize(name).ok()
+    }
+
+    fn flag(self, value: bool) -> Option<T> {
+        let value: BoolDeserializer<Mismatch> = value.into_deserializer();
+        T::deserialize(value).ok()
+    }
+}
+
 /// Reads a name of a fixed set, or a boolean. A value of another type becomes `None`.
 pub(super) fn name<'de, D, T>(name: D) -> Result<Option<T>, D::Error>
 where
     D: Deserializer<'de>,
     T: Deserialize<'de>,
 {
-    struct Name<T>(PhantomData<T>);
-    impl<'de, T: Deserialize<'de>> Visitor<'de> for Name<T> {
-        type Value = Option<T>;
-        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str("a value")
-        }
-        fn visit_str<E: Error>(self, name: &str) -> Result<Self::Value, E> {
-            let name: serde::de::value::StrDeserializer<'_, E> = serde::de::IntoDeserializer::into_deserializer(name);
-            Ok(T::deserialize(name).ok())
-        }
-        fn visit_bool<E: Error>(self, value: bool) -> Result<Self::Value, E> {
-            let value: serde::de::value::BoolDeserializer<E> = serde::de::IntoDeserializer::into_deserializer(value);
-            Ok(T::deserialize(value).ok())
-        }
-        otherwise!(_ => None; null, number, array, object);
-    }
-    name.deserialize_any(Name(PhantomData))
+    Any(Name(PhantomData)).deserialize(name)
 }
 
 #[cfg(test)]

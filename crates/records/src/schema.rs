@@ -5,12 +5,13 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::marker::PhantomData;
 
-use serde::de::{Deserialize, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
+use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 
 pub mod kind;
 
 use kind::Kind;
 
+use crate::lenient::{Any, Lenient};
 use crate::named_variants::named_variants;
 
 /// What the schema says about one field.
@@ -353,7 +354,7 @@ pub(crate) fn read_object<'de, D: Deserializer<'de>, S: Schema>(object: D) -> Re
 
         fn visit_map<A: MapAccess<'de>>(self, mut object: A) -> Result<S, A::Error> {
             let mut read = S::default();
-            while let Some(Key(field, _)) = object.next_key::<Key<S>>()? {
+            while let Some(field) = object.next_key_seed(Any(Find(PhantomData::<S>)))? {
                 match field {
                     Some(field) => read.read(field, &mut object)?,
                     None => _ = object.next_value::<IgnoredAny>()?,
@@ -365,24 +366,18 @@ pub(crate) fn read_object<'de, D: Deserializer<'de>, S: Schema>(object: D) -> Re
     object.deserialize_map(Object(PhantomData))
 }
 
-/// The index of a key's field.
-struct Key<S>(Option<usize>, PhantomData<S>);
+/// Reads a key as the index of its field.
+struct Find<S>(PhantomData<S>);
 
-impl<'de, S: Schema> Deserialize<'de> for Key<S> {
-    fn deserialize<D: Deserializer<'de>>(key: D) -> Result<Self, D::Error> {
-        struct Name<S>(PhantomData<S>);
-        impl<S: Schema> Visitor<'_> for Name<S> {
-            type Value = Key<S>;
+impl<S: Schema> Lenient<'_> for Find<S> {
+    type Value = usize;
 
-            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-                formatter.write_str("a key")
-            }
+    fn wrong(self) -> Option<usize> {
+        None
+    }
 
-            fn visit_str<E>(self, key: &str) -> Result<Key<S>, E> {
-                Ok(Key(S::find(key), PhantomData))
-            }
-        }
-        key.deserialize_identifier(Name(PhantomData))
+    fn text(self, key: &str) -> Option<usize> {
+        S::find(key)
     }
 }
 

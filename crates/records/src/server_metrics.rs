@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::named_variants::named_variants;
 use super::perf_metrics::FinishReason;
 
 /// One reading of `GET /prometheus/metrics`.
@@ -61,54 +62,26 @@ pub enum ServerCounter {
     HistogramSum(RequestHistogram),
 }
 
-/// A histogram of finished requests.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum RequestHistogram {
-    FirstToken,
-    PerOutputToken,
-    EndToEnd,
-    Queue,
-    Prefill,
-    Decode,
-    Inference,
-    /// Tokens of the prompt that were found in the KV cache.
-    CachedTokens,
-    /// How unlikely the model finds the tokens of a request, if its client asks for log probabilities.
-    PrefillPerplexity,
-    GenerationPerplexity,
+named_variants! {
+    /// A histogram of finished requests, with the name of its metric family without `trtllm_`.
+    #[derive(Hash, Serialize, Deserialize)]
+    pub enum RequestHistogram {
+        FirstToken = "time_to_first_token_seconds",
+        PerOutputToken = "time_per_output_token_seconds",
+        EndToEnd = "e2e_request_latency_seconds",
+        Queue = "request_queue_time_seconds",
+        Prefill = "request_prefill_time_seconds",
+        Decode = "request_decode_time_seconds",
+        Inference = "request_inference_time_seconds",
+        /// Tokens of the prompt that were found in the KV cache.
+        CachedTokens = "prompt_cached_tokens_per_request",
+        /// How unlikely the model finds the tokens of a request, if its client asks for log probabilities.
+        PrefillPerplexity = "prefill_perplexity",
+        GenerationPerplexity = "generation_perplexity",
+    }
 }
 
 impl RequestHistogram {
-    pub const ALL: [Self; 10] = [
-        Self::FirstToken,
-        Self::PerOutputToken,
-        Self::EndToEnd,
-        Self::Queue,
-        Self::Prefill,
-        Self::Decode,
-        Self::Inference,
-        Self::CachedTokens,
-        Self::PrefillPerplexity,
-        Self::GenerationPerplexity,
-    ];
-
-    /// The name of the histogram's metric family without `trtllm_`.
-    #[must_use]
-    pub const fn family(self) -> &'static str {
-        match self {
-            Self::FirstToken => "time_to_first_token_seconds",
-            Self::PerOutputToken => "time_per_output_token_seconds",
-            Self::EndToEnd => "e2e_request_latency_seconds",
-            Self::Queue => "request_queue_time_seconds",
-            Self::Prefill => "request_prefill_time_seconds",
-            Self::Decode => "request_decode_time_seconds",
-            Self::Inference => "request_inference_time_seconds",
-            Self::CachedTokens => "prompt_cached_tokens_per_request",
-            Self::PrefillPerplexity => "prefill_perplexity",
-            Self::GenerationPerplexity => "generation_perplexity",
-        }
-    }
-
     /// The divisor that converts the whole number in [`ServerCounter::HistogramSum`] to the unit of the histogram: 1e9
     /// for nanoseconds, 1 for tokens.
     #[must_use]

@@ -3,10 +3,10 @@
 //! values are dropped.
 
 use serde::Deserialize;
-use serde::de::{Deserializer, SeqAccess, Visitor};
+use serde::de::{DeserializeSeed as _, Deserializer, SeqAccess};
 use serde::ser::{Serialize, SerializeSeq as _, Serializer};
 
-use super::lenient::{Element, Number as _, otherwise};
+use super::lenient::{Any, Element, Lenient, Number as _};
 use super::schema::kind::{Kind as _, Milliseconds, Seconds};
 use super::schema::{Rejected, Schema as _};
 pub use super::statistics::{Step, StepTimes};
@@ -83,22 +83,22 @@ impl Steps {
 impl<'de> Deserialize<'de> for Steps {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Each;
-        impl<'de> Visitor<'de> for Each {
+        impl<'de> Lenient<'de> for Each {
             type Value = Steps;
-            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str("an array of steps")
+
+            fn wrong(self) -> Option<Steps> {
+                Some(Steps::unreadable())
             }
-            fn visit_seq<A: SeqAccess<'de>>(self, mut array: A) -> Result<Steps, A::Error> {
+
+            fn array<A: SeqAccess<'de>>(self, mut array: A) -> Result<Option<Steps>, A::Error> {
                 let mut steps = Steps::default();
                 while let Some(Element(step)) = array.next_element::<Element<Step>>()? {
                     steps.add(&step);
                 }
-                Ok(steps)
+                Ok(Some(steps))
             }
-            otherwise!(_ => Steps::default(); null);
-            otherwise!(_ => Steps::unreadable(); bool, number, text, object);
         }
-        deserializer.deserialize_any(Each)
+        Any(Each).deserialize(deserializer).map(Option::unwrap_or_default)
     }
 }
 

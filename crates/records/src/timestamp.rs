@@ -1,9 +1,9 @@
 //! The `timestamp` of a record: a wall clock time, often without a time zone.
 
-use serde::de::{Deserializer, Visitor};
+use serde::de::{DeserializeSeed as _, Deserializer};
 use serde::ser::{Serialize, Serializer};
 
-use super::lenient::otherwise;
+use super::lenient::{Any, Lenient};
 
 /// A record's wall-clock time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -96,17 +96,18 @@ impl Serialize for RecordTime {
 /// Deserializes an invalid time, a number or null as `None` instead of failing, so that the rest of the record is kept.
 pub(super) fn timestamp<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<RecordTime>, D::Error> {
     struct Time;
-    impl<'de> Visitor<'de> for Time {
-        type Value = Option<RecordTime>;
-        fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-            f.write_str("a timestamp")
+    impl Lenient<'_> for Time {
+        type Value = RecordTime;
+
+        fn wrong(self) -> Option<RecordTime> {
+            None
         }
-        fn visit_str<E>(self, text: &str) -> Result<Self::Value, E> {
-            Ok(parse_timestamp(text))
+
+        fn text(self, text: &str) -> Option<RecordTime> {
+            parse_timestamp(text)
         }
-        otherwise!(_ => None; null, bool, number, array, object);
     }
-    deserializer.deserialize_any(Time)
+    Any(Time).deserialize(deserializer)
 }
 
 #[cfg(test)]

@@ -131,7 +131,7 @@ fn config_section(name: &str) -> Option<ConfigSection> {
 fn histogram(name: &str) -> Option<(RequestHistogram, &str)> {
     RequestHistogram::ALL
         .into_iter()
-        .find_map(|of_requests| Some((of_requests, name.strip_prefix(of_requests.family())?)))
+        .find_map(|of_requests| Some((of_requests, name.strip_prefix(of_requests.name())?)))
 }
 
 pub(super) fn short(text: &str) -> String {

@@ -4,7 +4,7 @@ use serde::de::{Deserialize, Deserializer};
 
 use super::{Rejected, Schema};
 use crate::bounded;
-use crate::lenient;
+use crate::lenient::{self, Number as _};
 use crate::perf_metrics::PerfMetricsEntry;
 use crate::request::RequestStats;
 use crate::rows::PoolRows;
@@ -61,10 +61,9 @@ pub trait Kind<T> {
     }
 }
 
-/// Declares kinds of numbers: the type, what the number is in an object of a wrong type, the test of a number (0 is possible), and what
-/// else the kind has.
+/// Declares kinds of numbers: the type, how it is read, the test of a number (0 is possible), and what else the kind has.
 macro_rules! numbers {
-    ($($(#[$about:meta])* $Name:ident: $type:ty, $read:path, $sentinel:expr, |$number:ident| $test:expr $(, { $($more:tt)* })?;)*) => { $(
+    ($($(#[$about:meta])* $Name:ident: $type:ty, $read:path, |$number:ident| $test:expr $(, { $($more:tt)* })?;)*) => { $(
         $(#[$about])*
         #[derive(Debug)]
         pub struct $Name;
@@ -83,7 +82,7 @@ macro_rules! numbers {
             }
 
             fn wrong_type_sentinel() -> Option<$type> {
-                Some($sentinel)
+                Some(<$type>::IN_WRONG_STRUCT)
             }
 
             #[inline]
@@ -104,42 +103,38 @@ macro_rules! numbers {
     )* };
 }
 
-const ODD: i64 = i64::MIN + 1;
-const ODD_U64: u64 = u64::MAX - 1;
-const ODD_F64: f64 = -f64::MAX;
-
 numbers! {
     /// A number of requests, tokens, blocks or iterations. 2^40 iterations take 30 years at 1000 per second.
-    Count: i64, lenient::number, ODD, |number| number.cast_unsigned() >> 40 == 0;
+    Count: i64, lenient::number, |number| number.cast_unsigned() >> 40 == 0;
     /// Like [`Count`], for numbers that are never negative in TensorRT-LLM's struct.
-    UnsignedCount: u64, lenient::number, ODD_U64, |number| number >> 40 == 0;
+    UnsignedCount: u64, lenient::number, |number| number >> 40 == 0;
     /// A count since the engine's start. The C++ Executor narrows it to 32 bits, so it can be negative.
-    Cumulative: i64, lenient::number, ODD, |number| (-(1 << 31)..=1 << 53).contains(&number), {
+    Cumulative: i64, lenient::number, |number| (-(1 << 31)..=1 << 53).contains(&number), {
         fn cumulative(count: &mut Option<i64>) -> Option<&mut Option<i64>> {
             Some(count)
         }
     };
     /// Tokens of one block. Blocks of a million tokens would share nothing.
-    BlockTokens: i64, lenient::number, ODD, |number| number.cast_unsigned() >> 20 == 0;
+    BlockTokens: i64, lenient::number, |number| number.cast_unsigned() >> 20 == 0;
     /// At most 1 EiB.
-    Bytes: i64, lenient::number, ODD, |number| number.cast_unsigned() >> 60 == 0;
+    Bytes: i64, lenient::number, |number| number.cast_unsigned() >> 60 == 0;
     /// Bytes in a struct where they are never negative.
-    UnsignedBytes: u64, lenient::number, ODD_U64, |number| number >> 60 == 0;
+    UnsignedBytes: u64, lenient::number, |number| number >> 60 == 0;
     /// Bytes of a block, summed over the pools of a group. TensorRT-LLM sends a list. Even large blocks have only some MiB.
-    BlockBytes: i64, bounded::sum, ODD, |number| number.cast_unsigned() >> 40 == 0;
+    BlockBytes: i64, bounded::sum, |number| number.cast_unsigned() >> 40 == 0;
     /// A duration. A clock that was set back may make it negative; it is accepted here and not observed later.
-    Milliseconds: f64, lenient::number, ODD_F64, |number| is_a_time(number);
+    Milliseconds: f64, lenient::number, |number| is_a_time(number);
     /// A time on the engine's steady clock, or in ISO 8601 as in older documentation.
-    Seconds: f64, lenient::seconds, ODD_F64, |number| is_a_time(number);
+    Seconds: f64, lenient::seconds, |number| is_a_time(number);
     /// A mean of numbers.
-    Mean: f64, lenient::number, ODD_F64, |number| is_a_time(number);
+    Mean: f64, lenient::number, |number| is_a_time(number);
     /// A part of a whole, 0..1. A little above 1 is a rounded 1.
-    Share: f64, lenient::number, ODD_F64, |number| (0.0..=1.000_01).contains(&number);
+    Share: f64, lenient::number, |number| (0.0..=1.000_01).contains(&number);
     /// The number of an iteration or record.
-    Sequence: u64, lenient::number, ODD_U64, |number| number >> 40 == 0, { const IS_KEY: bool = true; };
-    Rank: i64, lenient::number, ODD, |number| number.cast_unsigned() >> 40 == 0, { const IS_KEY: bool = true; };
-    /// The id of a request: any number but the highest, which stands for an id of a wrong type.
-    RowId: u64, lenient::number, u64::MAX, |number| number != u64::MAX, { const IS_KEY: bool = true; };
+    Sequence: u64, lenient::number, |number| number >> 40 == 0, { const IS_KEY: bool = true; };
+    Rank: i64, lenient::number, |number| number.cast_unsigned() >> 40 == 0, { const IS_KEY: bool = true; };
+    /// The id of a request: any number but the highest two, which stand for a wrong type.
+    RowId: u64, lenient::number, |number| number < u64::IN_WRONG_STRUCT, { const IS_KEY: bool = true; };
 }
 
 /// 1e12 seconds are 30,000 years. NaN is refused, too.
@@ -189,12 +184,18 @@ impl<T: for<'de> Deserialize<'de>> Kind<T> for Name {
 }
 
 /// A struct of the schema.
-#[derive(Debug)]
-pub struct Part;
+pub type Part = PartOr<true>;
 
-impl<T: Schema + PartialEq + for<'de> Deserialize<'de>> Kind<T> for Part {
+/// A struct whose presence tells what the message is, so a value of a wrong type counts as absent.
+pub type LenientPart = PartOr<false>;
+
+/// `IS_COUNTED`: a value of a wrong type is counted.
+#[derive(Debug)]
+pub struct PartOr<const IS_COUNTED: bool>;
+
+impl<T: Schema + PartialEq + for<'de> Deserialize<'de>, const IS_COUNTED: bool> Kind<T> for PartOr<IS_COUNTED> {
     fn read<'de, D: Deserializer<'de>>(value: D) -> Result<Option<T>, D::Error> {
-        lenient::object(value, || Some(T::wrong_type_sentinel()))
+        lenient::object(value, || IS_COUNTED.then(T::wrong_type_sentinel))
     }
 
     fn is_possible(part: &Option<T>) -> bool {
@@ -214,28 +215,6 @@ impl<T: Schema + PartialEq + for<'de> Deserialize<'de>> Kind<T> for Part {
 
     fn weight(part: &Option<T>) -> usize {
         part.as_ref().map_or(0, T::weight)
-    }
-}
-
-/// A struct whose presence tells what the message is. A value of a wrong type counts as absent.
-#[derive(Debug)]
-pub struct LenientPart;
-
-impl<T: Schema + PartialEq + for<'de> Deserialize<'de>> Kind<T> for LenientPart {
-    fn read<'de, D: Deserializer<'de>>(value: D) -> Result<Option<T>, D::Error> {
-        lenient::object(value, || None)
-    }
-
-    fn is_possible(part: &Option<T>) -> bool {
-        Part::is_possible(part)
-    }
-
-    fn repair(part: &mut Option<T>, key: &'static str, rejected: &mut Rejected) {
-        Part::repair(part, key, rejected);
-    }
-
-    fn weight(part: &Option<T>) -> usize {
-        Part::weight(part)
     }
 }
 
