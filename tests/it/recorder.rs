@@ -291,7 +291,7 @@ fn a_replay_has_the_totals_of_the_recording_for_all_kinds_of_messages() {
         engine.from_server = true;
         engine.polls(1500);
         let recorded = engine.stop();
-        assert!(recorded.totals.engine_restarts > 2 && recorded.totals.iterations_lost > 2, "{:?}", recorded.totals);
+        assert!(recorded.totals.engine_restarts > 2 && recorded.totals.losses.lost > 2, "{:?}", recorded.totals);
         let requests = &recorded.requests;
         assert!(requests.times.e2e_latency.count() > 10, "{:?}", requests.times.e2e_latency);
         assert!(requests.server.prompt_tokens > Some(10), "{:?}", requests.server);
@@ -459,7 +459,7 @@ fn a_restarted_exporter_continues_the_directory_and_a_replay_has_the_sum() {
         assert_eq!(number(&replayed), number(&first) + number(&recorded));
     };
     sum(|snapshot| snapshot.totals.iterations);
-    sum(|snapshot| snapshot.totals.iterations_lost);
+    sum(|snapshot| snapshot.totals.losses.lost);
     sum(|snapshot| snapshot.totals.engine_restarts);
     sum(|snapshot| snapshot.totals.requests_completed);
     sum(|snapshot| snapshot.totals.batch.context_tokens);
@@ -813,5 +813,5 @@ fn a_disk_that_refuses_writes_is_logged_once_and_the_page_stays_complete() {
     assert!(count("dropped") > 0);
     assert_eq!(replayed.totals.iterations, count("record"));
     assert!(replayed.totals.iterations < truth.count("iterations"));
-    assert_eq!(replayed.totals.iterations_lost, 0);
+    assert_eq!(replayed.totals.losses.lost, 0);
 }

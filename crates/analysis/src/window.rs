@@ -288,8 +288,8 @@ fn counts(Parts { engine, requests, objectives, .. }: &Parts<'_>) -> Counts {
         [outcomes(|o| o.ttft), outcomes(|o| o.tpot), outcomes(|o| o.e2e), outcomes(|o| Some(o.all))];
     Counts {
         iterations: engine.iterations as f64,
-        iterations_lost: engine.iterations_lost as f64,
-        iterations_unexplained: engine.iterations_unexplained as f64,
+        iterations_lost: engine.losses.lost as f64,
+        iterations_unexplained: engine.losses.unexplained as f64,
         restarts: engine.engine_restarts as f64,
         started: engine.requests_started as f64,
         completed: engine.requests_completed as f64,
@@ -311,7 +311,7 @@ fn counts(Parts { engine, requests, objectives, .. }: &Parts<'_>) -> Counts {
         met_all: all.met as f64,
         missed_all: all.missed as f64,
         unknown_all: all.unknown as f64,
-        dropped_by_engine: engine.iterations_dropped as f64,
+        dropped_by_engine: engine.losses.dropped as f64,
     }
 }
 

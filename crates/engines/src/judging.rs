@@ -86,7 +86,7 @@ impl EngineJudgement {
             // The first token of a request comes from its context phase.
             tokens: sums.decoded_tokens + totals.requests_started as f64,
             iterations: totals.iterations as f64,
-            unseen: (totals.iterations_lost + totals.iterations_unexplained) as f64,
+            unseen: (totals.losses.lost + totals.losses.unexplained) as f64,
             joules: gpus.and_then(|gpus| gpus.energy_joules),
             gpus: gpus.filter(|gpus| gpus.missing == 0).map_or(0, |gpus| gpus.uuids.len()),
         });

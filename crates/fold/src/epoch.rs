@@ -8,7 +8,7 @@ use super::batch::is_static;
 use super::counted::Counted;
 use super::cumulative::increases;
 use super::in_flight::InFlight;
-use super::numbering::{Gap, Numbering};
+use super::numbering::{Gap, Losses, Numbering};
 use super::ranks::{Iteration, Ranks};
 use super::saturating::unsigned;
 
@@ -33,10 +33,8 @@ pub(crate) enum RecordKind {
 /// read, and the engine may have run long before.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Epoch {
-    /// Iterations lost in earlier epochs.
-    lost_before: u64,
-    unreported_before: u64,
-    unexplained_before: u64,
+    /// Losses in earlier epochs.
+    before: Losses,
     pub numbering: Numbering,
     ranks: Ranks,
     completed: CompletedRequests,
@@ -96,12 +94,7 @@ impl Epoch {
 
     /// The epoch after a time in which nobody read the records.
     pub(crate) fn unseen(&self) -> Self {
-        Self {
-            lost_before: self.lost(),
-            unreported_before: self.unreported(),
-            unexplained_before: self.unexplained(),
-            ..Self::default()
-        }
+        Self { before: self.losses(), ..Self::default() }
     }
 
     /// Whether a record with a number has been read.
@@ -109,19 +102,15 @@ impl Epoch {
         self.numbering.through.is_some()
     }
 
-    /// Iterations lost, in all epochs.
-    pub(crate) fn lost(&self) -> u64 {
-        self.lost_before.saturating_add(self.numbering.lost())
-    }
-
-    /// Iterations that the engine did not report, in all epochs.
-    pub(crate) fn unreported(&self) -> u64 {
-        self.unreported_before.saturating_add(self.numbering.unreported())
-    }
-
-    /// Iterations that the engine did not report and that may be lost, in all epochs.
-    pub(crate) fn unexplained(&self) -> u64 {
-        self.unexplained_before.saturating_add(self.numbering.unexplained())
+    /// In all epochs, except for what the engine has dropped itself.
+    pub(crate) fn losses(&self) -> Losses {
+        let Losses { lost, dropped, unreported, unexplained } = self.numbering.losses();
+        Losses {
+            lost: self.before.lost.saturating_add(lost),
+            dropped,
+            unreported: self.before.unreported.saturating_add(unreported),
+            unexplained: self.before.unexplained.saturating_add(unexplained),
+        }
     }
 
     /// The kind of the record. Changes nothing.

@@ -30,8 +30,9 @@ impl EngineState {
 }
 
 /// Whether the last record left work.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Outstanding {
+    #[default]
     No,
     /// The record shows work, but the count of started and completed requests shows none. While records arrive, the record is
     /// right. After two seconds without a record, the count is right.
@@ -43,7 +44,7 @@ pub enum Outstanding {
 pub(crate) const DOUBT: Duration = Duration::from_secs(2);
 
 /// When the source last answered, and when the last record arrived.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub struct Health {
     stale_after: Duration,
     last_answer: Option<Instant>,
@@ -60,16 +61,8 @@ pub struct Health {
 impl Health {
     /// An engine is starting until its source answers for the first time: a model may load for half an hour.
     #[must_use]
-    pub const fn new(stale_after: Duration) -> Self {
-        Self {
-            stale_after,
-            last_answer: None,
-            last_record: None,
-            last_progress: None,
-            outstanding: Outstanding::No,
-            is_back: false,
-            only_changes: false,
-        }
+    pub fn new(stale_after: Duration) -> Self {
+        Self { stale_after, ..Self::default() }
     }
 
     /// The last record came from a recording: it arrived now, but has the time of the recording.

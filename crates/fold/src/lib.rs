@@ -9,6 +9,7 @@ pub mod cache_tiers;
 pub mod clock;
 mod counted;
 mod cumulative;
+mod defaults;
 mod epoch;
 pub mod finished_request;
 mod health;
@@ -19,7 +20,7 @@ pub mod latest;
 pub mod lifecycle;
 mod missing_records;
 pub mod native;
-mod numbering;
+pub mod numbering;
 pub mod observer;
 pub mod orchestrator;
 mod page_counts;
@@ -80,7 +81,7 @@ struct Moment {
 }
 
 /// Everything that is known of one engine.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct EngineFold {
     pub totals: EngineTotals,
     pub requests: RequestFold,
@@ -110,26 +111,7 @@ pub struct EngineFold {
 impl EngineFold {
     #[must_use]
     pub fn new(stale_after: Duration) -> Self {
-        Self {
-            totals: EngineTotals::default(),
-            requests: RequestFold::default(),
-            health: Health::new(stale_after),
-            latest: None,
-            epoch: Epoch::default(),
-            alternation: Alternation::default(),
-            open: None,
-            only_rank: None,
-            clock: IterationClock::default(),
-            seats: SeatQueue::default(),
-            elsewhere: Elsewhere::default(),
-            timed_batch: None,
-            lifecycles: Lifecycles::default(),
-            process: None,
-            missing_records: MissingRecords::default(),
-            orchestrator: None,
-            rejected: Rejected::default(),
-            refused: false,
-        }
+        Self { health: Health::new(stale_after), ..Self::default() }
     }
 
     #[must_use]
@@ -374,10 +356,7 @@ impl EngineFold {
     }
 
     fn publish_losses(&mut self) {
-        self.totals.iterations_lost = self.epoch.lost();
-        self.totals.iterations_dropped = self.epoch.numbering.lost_by_engine;
-        self.totals.iterations_unreported = self.epoch.unreported();
-        self.totals.iterations_unexplained = self.epoch.unexplained();
+        self.totals.losses = self.epoch.losses();
         self.totals.statistics_interval = self.epoch.numbering.interval();
     }
 

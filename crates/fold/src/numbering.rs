@@ -14,6 +14,18 @@ const RING: u64 = 1000;
 /// Number of records with requests that are needed to know the interval of the statistics.
 const ENOUGH_RECORDS: u32 = 3;
 
+/// Iterations without a record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Losses {
+    pub lost: u64,
+    /// Lost iterations whose records the engine has dropped itself since it started.
+    pub dropped: u64,
+    /// Iterations that are not known to be lost.
+    pub unreported: u64,
+    /// Those of them that may be lost: not the passes without a batch of an engine whose records are numbered.
+    pub unexplained: u64,
+}
+
 /// The iteration numbers of one epoch (the time between two restarts).
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Numbering {
@@ -28,9 +40,9 @@ pub(crate) struct Numbering {
     dropped: Option<i64>,
     first_answer: FirstAnswer,
     /// Iterations whose records the engine has dropped itself.
-    pub(crate) lost_by_engine: u64,
+    lost_by_engine: u64,
     unreported: u64,
-    /// Those of them that may be lost: neither a sequence number nor the engine's loop explains them.
+    /// Neither a sequence number nor the engine's loop explains these.
     unexplained: u64,
     /// A record was rejected since the last valid record, so its number is missing.
     rejected: bool,
@@ -101,20 +113,14 @@ impl Numbering {
         Self { dropped: Some(0), first_answer, ..Self::default() }
     }
 
-    /// Iterations lost. A gap in the numbers and the engine's own count of dropped records describe the same records,
-    /// so this is the larger of the two, not their sum.
-    pub(crate) fn lost(&self) -> u64 {
-        self.lost_by_gap.max(self.lost_by_engine)
-    }
-
-    /// Iterations without a record that are not known to be lost.
-    pub(crate) fn unreported(&self) -> u64 {
-        self.unreported.saturating_add(self.gap_before_answer)
-    }
-
-    /// The unreported iterations that may be lost.
-    pub(crate) fn unexplained(&self) -> u64 {
-        self.unexplained.saturating_add(self.gap_before_answer)
+    pub(crate) fn losses(&self) -> Losses {
+        Losses {
+            // Both describe the same records, so it is not their sum.
+            lost: self.lost_by_gap.max(self.lost_by_engine),
+            dropped: self.lost_by_engine,
+            unreported: self.unreported.saturating_add(self.gap_before_answer),
+            unexplained: self.unexplained.saturating_add(self.gap_before_answer),
+        }
     }
 
     /// Iterations per record, once enough records of a PyTorch engine have been read.

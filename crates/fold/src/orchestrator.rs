@@ -6,74 +6,49 @@ use std::collections::HashMap;
 use trtllm_records::OrchestratorReading;
 use trtllm_records::orchestrator::{OrchestratorCounter, OrchestratorTime, Side, WorkerCounts};
 
+use super::defaults::with_defaults;
 use super::histogram::{COMPLETE_SECONDS, FIRST_TOKEN_SECONDS, Histogram};
 use super::page_counts::{CountName, PageCounts};
 use super::saturating::add;
 use super::server_metrics::HistogramIncrease;
 
-/// What is known of an orchestrator. Counts that it does not report are absent.
-#[derive(Debug, Clone, PartialEq)]
-pub struct OrchestratorTotals {
-    pub streamed: Option<u64>,
-    pub whole: Option<u64>,
-    pub responses: Option<u64>,
-    pub invalid: Option<u64>,
-    pub http_errors: Option<u64>,
-    pub internal_errors: Option<u64>,
-    pub queue_time: Histogram,
-    /// In the order of [`Side::ALL`]. Absent for a side that the orchestrator does not have.
-    pub sides: [Option<SideTotals>; Side::ALL.len()],
-    pub ready: Option<bool>,
-    pub workers: WorkerCounts,
-    pub minimal_workers: WorkerCounts,
+with_defaults! {
+    /// What is known of an orchestrator. Counts that it does not report are absent.
+    pub struct OrchestratorTotals {
+        pub streamed: Option<u64>,
+        pub whole: Option<u64>,
+        pub responses: Option<u64>,
+        pub invalid: Option<u64>,
+        pub http_errors: Option<u64>,
+        pub internal_errors: Option<u64>,
+        pub queue_time: Histogram = Histogram::new(FIRST_TOKEN_SECONDS),
+        /// In the order of [`Side::ALL`]. Absent for a side that the orchestrator does not have.
+        pub sides: [Option<SideTotals>; Side::ALL.len()],
+        pub ready: Option<bool>,
+        pub workers: WorkerCounts,
+        pub minimal_workers: WorkerCounts,
+    }
 }
 
-/// The requests of an orchestrator to the workers of one side (kind of worker).
-#[derive(Debug, Clone, PartialEq)]
-pub struct SideTotals {
-    pub sent: u64,
-    pub retried: u64,
-    pub failed: u64,
-    pub ended: u64,
-    /// Streams with first bytes, and whole answers: those in the next histograms, and those whose times are unknown.
-    pub streams_begun: u64,
-    pub answers: u64,
-    pub first_bytes: Histogram,
-    pub between_reads: Histogram,
-    pub complete: Histogram,
-}
-
-impl Default for OrchestratorTotals {
-    fn default() -> Self {
-        Self {
-            streamed: None,
-            whole: None,
-            responses: None,
-            invalid: None,
-            http_errors: None,
-            internal_errors: None,
-            queue_time: Histogram::new(FIRST_TOKEN_SECONDS),
-            sides: Default::default(),
-            ready: None,
-            workers: WorkerCounts::default(),
-            minimal_workers: WorkerCounts::default(),
-        }
+with_defaults! {
+    /// The requests of an orchestrator to the workers of one side (kind of worker).
+    pub struct SideTotals {
+        pub sent: u64,
+        pub retried: u64,
+        pub failed: u64,
+        pub ended: u64,
+        /// Streams with first bytes, and whole answers: those in the next histograms, and those whose times are unknown.
+        pub streams_begun: u64,
+        pub answers: u64,
+        pub first_bytes: Histogram = Histogram::new(FIRST_TOKEN_SECONDS),
+        pub between_reads: Histogram = Histogram::new(FIRST_TOKEN_SECONDS),
+        pub complete: Histogram = Histogram::new(COMPLETE_SECONDS),
     }
 }
 
 impl OrchestratorTotals {
     fn side(&mut self, side: Side) -> &mut SideTotals {
-        self.sides[side as usize].get_or_insert(SideTotals {
-            sent: 0,
-            retried: 0,
-            failed: 0,
-            ended: 0,
-            streams_begun: 0,
-            answers: 0,
-            first_bytes: Histogram::new(FIRST_TOKEN_SECONDS),
-            between_reads: Histogram::new(FIRST_TOKEN_SECONDS),
-            complete: Histogram::new(COMPLETE_SECONDS),
-        })
+        self.sides[side as usize].get_or_insert_default()
     }
 
     fn count(&mut self, counter: &OrchestratorCounter, increase: u64) {

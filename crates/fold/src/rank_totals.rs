@@ -4,6 +4,7 @@
 use trtllm_records::IterationStats;
 
 use super::batch;
+use super::defaults::with_defaults;
 use super::histogram::{Histogram, IMBALANCE};
 use super::saturating::{add, add_known, unsigned};
 
@@ -103,18 +104,13 @@ impl Rank {
     }
 }
 
-/// All ranks since a second rank was first seen, over restarts.
-#[derive(Debug, Clone, PartialEq)]
-pub struct RankTotals {
-    /// Ordered by number. All ranks beyond the first 64 are one entry, which is last.
-    ranks: Vec<Rank>,
-    /// Tokens of the fullest rank ÷ the mean of all ranks. One observation per complete iteration.
-    pub imbalance: Histogram,
-}
-
-impl Default for RankTotals {
-    fn default() -> Self {
-        Self { ranks: Vec::new(), imbalance: Histogram::new(IMBALANCE) }
+with_defaults! {
+    /// All ranks since a second rank was first seen, over restarts.
+    pub struct RankTotals {
+        /// Ordered by number. All ranks beyond the first 64 are one entry, which is last.
+        ranks: Vec<Rank>,
+        /// Tokens of the fullest rank ÷ the mean of all ranks. One observation per complete iteration.
+        pub imbalance: Histogram = Histogram::new(IMBALANCE),
     }
 }
 

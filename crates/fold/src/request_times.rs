@@ -4,53 +4,55 @@ use trtllm_records::StepTimes;
 use trtllm_records::perf_metrics::RequestKvCacheMetrics;
 use trtllm_records::server_metrics::RequestHistogram;
 
+use super::defaults::with_defaults;
 use super::histogram::{
     BATCH_REQUESTS, CACHED_TOKENS, DECODED_TOKENS, DYNAMO_TRANSFER_BYTES, DYNAMO_TRANSFER_SECONDS,
     DYNAMO_TRANSFER_SPEED, FIRST_TOKEN_SECONDS, Histogram, LONG_SECONDS, PER_TOKEN_SECONDS, PERPLEXITY, RATIO,
     REQUEST_ITERATIONS, SHORT_SECONDS, TRANSFER_BYTES,
 };
 
-#[derive(Debug, Clone, PartialEq)]
-pub struct RequestTimes {
-    /// Seconds.
-    pub time_to_first_token: Histogram,
-    /// Seconds from the request's arrival at the HTTP server to the first token.
-    pub server_time_to_first_token: Histogram,
-    pub time_per_output_token: Histogram,
-    pub e2e_latency: Histogram,
-    pub queue_time: Histogram,
-    /// Seconds in the queue of a generation server, without the transfer of the KV cache.
-    pub generation_queue: Histogram,
-    pub prefill_time: Histogram,
-    pub decode_time: Histogram,
-    pub inference_time: Histogram,
-    pub kv_cache_transfer: Histogram,
-    /// Bytes.
-    pub kv_cache_transfer_bytes: Histogram,
-    pub kv_transfers: KvTransfers,
-    /// 0..1.
-    pub kv_cache_hit_ratio: Histogram,
-    /// Tokens of a request's prompt that were found in the KV cache.
-    pub cached_tokens: Histogram,
-    /// Of prompts and of answers.
-    pub perplexity: [Histogram; 2],
-    /// Blocks allocated to a request over its lifetime.
-    pub kv_cache_blocks: Histogram,
-    /// Newly allocated blocks among them.
-    pub kv_cache_new_blocks: Histogram,
-    /// Iterations from a request's first to its last.
-    pub iterations: Histogram,
-    /// Tokens a request decoded in one of its iterations, on average.
-    pub decoded_tokens_per_iteration: Histogram,
-    /// 0..1.
-    pub spec_decode_acceptance_ratio: Histogram,
-    /// Seconds from one token to the next.
-    pub inter_token: Histogram,
-    /// Seconds from one step to the next, for requests with speculation.
-    pub inter_step: Histogram,
-    /// GPU times of the batches of one request: first the batches of its prompt, then those of its decoding steps.
-    pub gpu_forward: [Histogram; 2],
-    pub gpu_sample: [Histogram; 2],
+with_defaults! {
+    pub struct RequestTimes {
+        /// Seconds.
+        pub time_to_first_token: Histogram = Histogram::new(FIRST_TOKEN_SECONDS),
+        /// Seconds from the request's arrival at the HTTP server to the first token.
+        pub server_time_to_first_token: Histogram = Histogram::new(FIRST_TOKEN_SECONDS),
+        pub time_per_output_token: Histogram = Histogram::new(PER_TOKEN_SECONDS),
+        pub e2e_latency: Histogram = Histogram::new(LONG_SECONDS),
+        pub queue_time: Histogram = Histogram::new(LONG_SECONDS),
+        /// Seconds in the queue of a generation server, without the transfer of the KV cache.
+        pub generation_queue: Histogram = Histogram::new(LONG_SECONDS),
+        pub prefill_time: Histogram = Histogram::new(SHORT_SECONDS),
+        pub decode_time: Histogram = Histogram::new(LONG_SECONDS),
+        pub inference_time: Histogram = Histogram::new(LONG_SECONDS),
+        pub kv_cache_transfer: Histogram = Histogram::new(SHORT_SECONDS),
+        /// Bytes.
+        pub kv_cache_transfer_bytes: Histogram = Histogram::new(TRANSFER_BYTES),
+        pub kv_transfers: KvTransfers,
+        /// 0..1.
+        pub kv_cache_hit_ratio: Histogram = Histogram::new(RATIO),
+        /// Tokens of a request's prompt that were found in the KV cache.
+        pub cached_tokens: Histogram = Histogram::new(CACHED_TOKENS),
+        /// Of prompts and of answers.
+        pub perplexity: [Histogram; 2] = [const { Histogram::new(PERPLEXITY) }; 2],
+        /// Blocks allocated to a request over its lifetime.
+        pub kv_cache_blocks: Histogram = Histogram::new(BATCH_REQUESTS),
+        /// Newly allocated blocks among them.
+        pub kv_cache_new_blocks: Histogram = Histogram::new(BATCH_REQUESTS),
+        /// Iterations from a request's first to its last.
+        pub iterations: Histogram = Histogram::new(REQUEST_ITERATIONS),
+        /// Tokens a request decoded in one of its iterations, on average.
+        pub decoded_tokens_per_iteration: Histogram = Histogram::new(DECODED_TOKENS),
+        /// 0..1.
+        pub spec_decode_acceptance_ratio: Histogram = Histogram::new(RATIO),
+        /// Seconds from one token to the next.
+        pub inter_token: Histogram = Histogram::new(PER_TOKEN_SECONDS),
+        /// Seconds from one step to the next, for requests with speculation.
+        pub inter_step: Histogram = Histogram::new(PER_TOKEN_SECONDS),
+        /// GPU times of the batches of one request: first the batches of its prompt, then those of its decoding steps.
+        pub gpu_forward: [Histogram; 2] = [const { Histogram::new(SHORT_SECONDS) }; 2],
+        pub gpu_sample: [Histogram; 2] = [const { Histogram::new(SHORT_SECONDS) }; 2],
+    }
 }
 
 /// The times of one request, in seconds on one clock.
@@ -188,37 +190,6 @@ impl Latencies {
     }
 }
 
-impl Default for RequestTimes {
-    fn default() -> Self {
-        Self {
-            time_to_first_token: Histogram::new(FIRST_TOKEN_SECONDS),
-            server_time_to_first_token: Histogram::new(FIRST_TOKEN_SECONDS),
-            time_per_output_token: Histogram::new(PER_TOKEN_SECONDS),
-            e2e_latency: Histogram::new(LONG_SECONDS),
-            queue_time: Histogram::new(LONG_SECONDS),
-            generation_queue: Histogram::new(LONG_SECONDS),
-            prefill_time: Histogram::new(SHORT_SECONDS),
-            decode_time: Histogram::new(LONG_SECONDS),
-            inference_time: Histogram::new(LONG_SECONDS),
-            kv_cache_transfer: Histogram::new(SHORT_SECONDS),
-            kv_cache_transfer_bytes: Histogram::new(TRANSFER_BYTES),
-            kv_transfers: KvTransfers::default(),
-            kv_cache_hit_ratio: Histogram::new(RATIO),
-            cached_tokens: Histogram::new(CACHED_TOKENS),
-            perplexity: [const { Histogram::new(PERPLEXITY) }; 2],
-            kv_cache_blocks: Histogram::new(BATCH_REQUESTS),
-            kv_cache_new_blocks: Histogram::new(BATCH_REQUESTS),
-            iterations: Histogram::new(REQUEST_ITERATIONS),
-            decoded_tokens_per_iteration: Histogram::new(DECODED_TOKENS),
-            spec_decode_acceptance_ratio: Histogram::new(RATIO),
-            inter_token: Histogram::new(PER_TOKEN_SECONDS),
-            inter_step: Histogram::new(PER_TOKEN_SECONDS),
-            gpu_forward: [const { Histogram::new(SHORT_SECONDS) }; 2],
-            gpu_sample: [const { Histogram::new(SHORT_SECONDS) }; 2],
-        }
-    }
-}
-
 impl RequestTimes {
     /// Observes the known latencies of one request, but not its time per output token. `request` is the id that the engine gave to it.
     pub(crate) fn observe(&mut self, latencies: &Latencies, request: Option<u64>) {
@@ -298,25 +269,16 @@ impl RequestTimes {
     }
 }
 
-/// KV cache transfers in the buckets of Dynamo's TensorRT-LLM worker. One observation for each finished request whose transfer
-/// took a known time.
-#[derive(Debug, Clone, PartialEq)]
-pub struct KvTransfers {
-    /// Seconds.
-    pub latency: Histogram,
-    /// Bytes, where the size is known.
-    pub size: Histogram,
-    /// Units of 10^9 bytes per second, where the size is known.
-    pub speed: Histogram,
-}
-
-impl Default for KvTransfers {
-    fn default() -> Self {
-        Self {
-            latency: Histogram::new(DYNAMO_TRANSFER_SECONDS),
-            size: Histogram::new(DYNAMO_TRANSFER_BYTES),
-            speed: Histogram::new(DYNAMO_TRANSFER_SPEED),
-        }
+with_defaults! {
+    /// KV cache transfers in the buckets of Dynamo's TensorRT-LLM worker. One observation for each finished request whose transfer
+    /// took a known time.
+    pub struct KvTransfers {
+        /// Seconds.
+        pub latency: Histogram = Histogram::new(DYNAMO_TRANSFER_SECONDS),
+        /// Bytes, where the size is known.
+        pub size: Histogram = Histogram::new(DYNAMO_TRANSFER_BYTES),
+        /// Units of 10^9 bytes per second, where the size is known.
+        pub speed: Histogram = Histogram::new(DYNAMO_TRANSFER_SPEED),
     }
 }
 

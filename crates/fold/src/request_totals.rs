@@ -5,6 +5,7 @@ use std::sync::Arc;
 use trtllm_records::named_numbers::{NamedNumbers, named_numbers};
 use trtllm_records::named_variants::named_variants;
 
+use super::defaults::with_defaults;
 use super::finished_request::FinishedRequest;
 use super::histogram::{Histogram, LONG_TOKEN_LENGTH, TOKEN_LENGTH};
 use super::request_times::RequestTimes;
@@ -12,33 +13,34 @@ use super::saturating::add_known;
 use super::server_metrics::ServerTotals;
 use super::successes::Finished;
 
-/// Plain numbers with one owner, like [`super::EngineTotals`].
-#[derive(Debug, Clone, PartialEq)]
-pub struct RequestTotals {
-    /// Tokens.
-    pub input_token_len: Histogram,
-    /// Tokens.
-    pub output_token_len: Histogram,
-    /// The same lengths with vLLM's bounds.
-    pub prompt_length: Histogram,
-    pub generation_length: Histogram,
-    pub tokens: TokenTotals,
-    /// Milliseconds, summed over all requests whose KV cache came from another instance.
-    pub kv_cache_transfer_ms: f64,
-    pub disaggregated_requests: u64,
-    pub times: RequestTimes,
-    pub source: LatencySource,
-    /// Requests by finish reason, in the order of [`trtllm_records::perf_metrics::FinishReason::ALL`]. Absent if no publisher
-    /// reports why requests end.
-    pub finished: Option<Finished>,
-    /// Finished requests have come with the reason of their end.
-    pub entries_have_reasons: bool,
-    /// Requests that ended well, or all completed requests if finish reasons are unknown.
-    pub succeeded: u64,
-    /// From trtllm-serve's own metrics.
-    pub server: Arc<ServerTotals>,
-    /// Absent without speculative decoding.
-    pub draft_tokens: DraftTokens,
+with_defaults! {
+    /// Plain numbers with one owner, like [`super::EngineTotals`].
+    pub struct RequestTotals {
+        /// Tokens.
+        pub input_token_len: Histogram = Histogram::new(TOKEN_LENGTH),
+        /// Tokens.
+        pub output_token_len: Histogram = Histogram::new(TOKEN_LENGTH),
+        /// The same lengths with vLLM's bounds.
+        pub prompt_length: Histogram = Histogram::new(LONG_TOKEN_LENGTH),
+        pub generation_length: Histogram = Histogram::new(LONG_TOKEN_LENGTH),
+        pub tokens: TokenTotals,
+        /// Milliseconds, summed over all requests whose KV cache came from another instance.
+        pub kv_cache_transfer_ms: f64,
+        pub disaggregated_requests: u64,
+        pub times: RequestTimes,
+        pub source: LatencySource,
+        /// Requests by finish reason, in the order of [`trtllm_records::perf_metrics::FinishReason::ALL`]. Absent if no publisher
+        /// reports why requests end.
+        pub finished: Option<Finished>,
+        /// Finished requests have come with the reason of their end.
+        pub entries_have_reasons: bool,
+        /// Requests that ended well, or all completed requests if finish reasons are unknown.
+        pub succeeded: u64,
+        /// From trtllm-serve's own metrics.
+        pub server: Arc<ServerTotals>,
+        /// Absent without speculative decoding.
+        pub draft_tokens: DraftTokens,
+    }
 }
 
 /// Tokens of finished requests. Absent until the engine or a publisher reports how many tokens a request had.
@@ -52,27 +54,6 @@ named_numbers! {
     /// Draft tokens of finished requests. The proposed tokens include the accepted tokens.
     #[derive(Copy, Eq)]
     pub struct DraftTokens: u64 { proposed = "proposed", accepted = "accepted" }
-}
-
-impl Default for RequestTotals {
-    fn default() -> Self {
-        Self {
-            input_token_len: Histogram::new(TOKEN_LENGTH),
-            output_token_len: Histogram::new(TOKEN_LENGTH),
-            prompt_length: Histogram::new(LONG_TOKEN_LENGTH),
-            generation_length: Histogram::new(LONG_TOKEN_LENGTH),
-            tokens: TokenTotals::default(),
-            kv_cache_transfer_ms: 0.0,
-            disaggregated_requests: 0,
-            times: RequestTimes::default(),
-            source: LatencySource::None,
-            finished: None,
-            entries_have_reasons: false,
-            succeeded: 0,
-            server: Arc::default(),
-            draft_tokens: DraftTokens::default(),
-        }
-    }
 }
 
 impl RequestTotals {

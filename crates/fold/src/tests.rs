@@ -94,7 +94,7 @@ fn the_idle_flush_is_not_an_iteration_and_the_next_record_with_its_number_is_one
     let mut bench = Bench::new();
     assert_eq!(bench.all(&[working(1), working(2), flush(3, 2)]).iterations, 2);
     assert_eq!(bench.absorb(&working(3)).iterations, 3);
-    assert_eq!(bench.engine.totals.iterations_lost, 0);
+    assert_eq!(bench.engine.totals.losses.lost, 0);
 }
 
 #[test]
@@ -167,13 +167,13 @@ fn the_page_has_the_time_of_one_batch_where_a_latency_covers_two() {
 #[test]
 fn a_gap_in_the_numbers_is_counted_as_lost() {
     let mut bench = Bench::new();
-    assert_eq!(bench.all(&[working(1000), working(1001), working(1005)]).iterations_lost, 3);
-    assert_eq!(bench.all(&[flush(1008, 1), working(1009)]).iterations_lost, 6);
+    assert_eq!(bench.all(&[working(1000), working(1001), working(1005)]).losses.lost, 3);
+    assert_eq!(bench.all(&[flush(1008, 1), working(1009)]).losses.lost, 6);
 }
 
 #[test]
 fn iterations_before_the_first_record_are_not_lost() {
-    assert_eq!(Bench::new().all(&[working(1_000_000)]).iterations_lost, 0);
+    assert_eq!(Bench::new().all(&[working(1_000_000)]).losses.lost, 0);
 }
 
 #[test]
@@ -184,8 +184,8 @@ fn dropped_frames_and_the_gap_that_they_leave_count_once() {
         stats_dropped_frames: Some(dropped),
         ..working(iter)
     };
-    assert_eq!(bench.all(&[frame(1, 0, 0), frame(2, 1, 0), frame(6, 5, 0), frame(7, 6, 3)]).iterations_lost, 3);
-    assert_eq!(bench.absorb(&frame(8, 7, 5)).iterations_lost, 5, "dropped without a gap");
+    assert_eq!(bench.all(&[frame(1, 0, 0), frame(2, 1, 0), frame(6, 5, 0), frame(7, 6, 3)]).losses.lost, 3);
+    assert_eq!(bench.absorb(&frame(8, 7, 5)).losses.lost, 5, "dropped without a gap");
 }
 
 /// Records with these sequence numbers, and how many the engine has dropped until each.
@@ -203,14 +203,14 @@ fn what_a_full_ring_dropped_before_the_first_answer_is_no_loss() {
     // Nobody has read the engine, so each record of the ring displaced an older one.
     let mut bench = Bench::new();
     bench.all(&frames(49_000..50_000, |sequence| sequence - 999));
-    assert_eq!(bench.settled(true).iterations_lost, 0);
+    assert_eq!(bench.settled(true).losses.lost, 0);
     // From now on, what is dropped is lost.
     bench.all(&frames(50_000..50_010, |_| 49_003));
-    assert_eq!(bench.settled(true).iterations_lost, 3);
+    assert_eq!(bench.settled(true).losses.lost, 3);
     // Nobody has read this engine, either, and its ring was not full when the oldest record was written.
     let mut bench = Bench::new();
     bench.all(&frames(120..1120, |sequence| sequence.saturating_sub(999)));
-    assert_eq!(bench.settled(true).iterations_lost, 0);
+    assert_eq!(bench.settled(true).losses.lost, 0);
 }
 
 #[test]
@@ -218,20 +218,20 @@ fn what_was_dropped_while_the_exporter_restarted_is_lost() {
     // 28 s without a reader at 40 records a second: the ring had room for the first 1000 of 1120 records. Earlier losses do not count.
     let mut bench = Bench::new();
     bench.all(&frames(50_120..51_120, |sequence| 7 + sequence.saturating_sub(50_999)));
-    assert_eq!(bench.settled(true).iterations_lost, 120);
+    assert_eq!(bench.settled(true).losses.lost, 120);
     bench.all(&frames(51_120..51_130, |_| 127));
-    assert_eq!(bench.settled(true).iterations_lost, 120);
+    assert_eq!(bench.settled(true).losses.lost, 120);
     // The ring was not full.
     let mut bench = Bench::new();
     bench.all(&frames(50_000..50_900, |_| 7));
-    assert_eq!(bench.settled(true).iterations_lost, 0);
+    assert_eq!(bench.settled(true).losses.lost, 0);
 }
 
 #[test]
 fn skipped_iteration_numbers_without_a_dropped_frame_are_not_lost() {
     let mut bench = Bench::new();
     let frame = |iter, sequence| IterationStats { stats_sequence: Some(sequence), ..working(iter) };
-    assert_eq!(bench.all(&[frame(1, 10), frame(9, 11)]).iterations_lost, 0);
+    assert_eq!(bench.all(&[frame(1, 10), frame(9, 11)]).losses.lost, 0);
 }
 
 #[test]
@@ -245,16 +245,16 @@ fn a_pass_without_a_batch_is_no_loss_where_records_are_numbered() {
     };
     let totals =
         bench.all(&[frame(2, 1), frame(3, 2), frame(4, 3), frame(6, 4), frame(7, 5), frame(8, 6), frame(10, 7)]);
-    assert_eq!((totals.iterations_unreported, totals.iterations_unexplained, totals.iterations_lost), (2, 0, 0));
+    assert_eq!((totals.losses.unreported, totals.losses.unexplained, totals.losses.lost), (2, 0, 0));
 }
 
 #[test]
 fn a_lower_iteration_number_is_a_restart_and_totals_keep_growing() {
     let mut bench = Bench::new();
     let totals = bench.all(&[with_kv(working(100), 50, 50), with_kv(working(104), 60, 50), with_kv(working(1), 4, 6)]);
-    assert_eq!((totals.engine_restarts, totals.iterations, totals.iterations_lost), (1, 3, 3));
+    assert_eq!((totals.engine_restarts, totals.iterations, totals.losses.lost), (1, 3, 3));
     assert_eq!((totals.kv.reused_blocks, totals.kv.missed_blocks), (Some(14), Some(6)));
-    assert_eq!(bench.absorb(&working(3)).iterations_lost, 4);
+    assert_eq!(bench.absorb(&working(3)).losses.lost, 4);
 }
 
 #[test]
@@ -270,9 +270,9 @@ fn records_of_several_engines_are_not_counted_and_their_load_is_absent() {
         (bench.engine.totals.clone(), bench.engine.latest().copied(), bench.engine.health.state(bench.now))
     };
     let (before, ..) = alternating(0, 3);
-    assert_eq!((before.engine_restarts, before.iterations, before.iterations_lost), (1, 3, 0));
+    assert_eq!((before.engine_restarts, before.iterations, before.losses.lost), (1, 3, 0));
     let (after, latest, state) = alternating(3, 100);
-    let counted = |totals: &EngineTotals| (totals.engine_restarts, totals.iterations, totals.iterations_unreported);
+    let counted = |totals: &EngineTotals| (totals.engine_restarts, totals.iterations, totals.losses.unreported);
     assert_eq!((counted(&after), latest, state), (counted(&before), None, EngineState::Busy));
     assert!(bench.engine.has_several_engines());
 }
@@ -326,7 +326,7 @@ fn a_new_process_is_a_restart_even_if_iteration_numbers_keep_growing() {
     assert_eq!(bench.engine.totals.engine_restarts, 0);
     bench.engine.set_process(4712, &mut ());
     let totals = bench.absorb(&with_kv(working(9), 3, 0));
-    assert_eq!((totals.engine_restarts, totals.iterations_lost, totals.kv.reused_blocks), (1, 0, Some(3)));
+    assert_eq!((totals.engine_restarts, totals.losses.lost, totals.kv.reused_blocks), (1, 0, Some(3)));
 }
 
 #[test]
@@ -350,7 +350,7 @@ fn rows_of_other_attention_dp_ranks_add_only_their_batch() {
     };
     bench.all(&[row(11, 0), row(11, 1), row(11, 2), row(12, 0), row(12, 1), row(12, 2)]);
     let totals = &bench.engine.totals;
-    assert_eq!((totals.iterations, totals.iterations_lost, totals.engine_restarts), (2, 0, 0));
+    assert_eq!((totals.iterations, totals.losses.lost, totals.engine_restarts), (2, 0, 0));
     assert_eq!((totals.requests_completed, totals.requests_started), (4, 2));
     assert_eq!((totals.batch.context_tokens, totals.batch.generation_tokens), (600, 6));
     assert_eq!((totals.kv.reused_blocks, totals.iteration_latency.count()), (Some(10), 1));
@@ -555,7 +555,7 @@ fn a_record_with_an_impossible_gauge_counts_and_the_gauge_is_absent() {
     };
     let mut bench = Bench::new();
     bench.all(&[with_used(1, 5), with_used(2, -2), with_used(3, -2)]);
-    assert_eq!((bench.engine.totals.iterations, bench.engine.totals.iterations_lost), (3, 0));
+    assert_eq!((bench.engine.totals.iterations, bench.engine.totals.losses.lost), (3, 0));
     let kv = bench.engine.latest().unwrap().kv.unwrap();
     assert_eq!((kv.max_num_blocks, kv.used_num_blocks), (Some(100), None));
     assert_eq!(bench.engine.take_rejected().values, [("usedNumBlocks", 2)].into());
@@ -854,7 +854,7 @@ fn the_requests_of_static_batches_complete_once_and_their_times_are_known() {
     bench.all(&static_batch(4, 6000.0, 4, 8, 3));
     bench.all(&static_batch(5, 1200.0, 8, 4, 0));
     let totals = &bench.engine.totals;
-    assert_eq!((totals.iterations, totals.iterations_lost, totals.requests_completed), (5, 0, 30));
+    assert_eq!((totals.iterations, totals.losses.lost, totals.requests_completed), (5, 0, 30));
     // The first pass waited for the first request, too.
     assert_eq!((totals.iteration_latency.count(), totals.iteration_latency.sum()), (2, 2.3));
 }

@@ -1,105 +1,66 @@
 //! Totals of all iterations of an engine, over restarts: counters and histograms that never fall.
 
 use trtllm_records::IterationStats;
-use trtllm_records::iteration::KvCacheStats;
+use trtllm_records::iteration::{KvCacheStats, SpecDecodingStats};
 use trtllm_records::schema::Schema as _;
 
 use super::batch::{BatchSums, context_tokens};
 use super::counted::Counted;
+use super::defaults::with_defaults;
 use super::histogram::{BATCH_REQUESTS, BATCH_TOKENS, Histogram, ITERATION_SECONDS, SHORT_SECONDS};
+use super::numbering::Losses;
 use super::pools::PoolTotals;
 use super::rank_totals::RankTotals;
 use super::ranks::Iteration;
-use super::saturating::{add, add_known, unsigned};
+use super::saturating::{add, add_known};
 
-/// Plain numbers with one owner. Folding a record uses no atomics and allocates nothing.
-#[derive(Debug, Clone, PartialEq)]
-pub struct EngineTotals {
-    pub iterations: u64,
-    pub iterations_lost: u64,
-    /// Lost iterations whose records the engine has dropped itself since it started.
-    pub iterations_dropped: u64,
-    /// Iterations without a record that are not known to be lost.
-    pub iterations_unreported: u64,
-    /// Those of them that may be lost: not the passes without a batch of an engine whose records are numbered.
-    pub iterations_unexplained: u64,
-    /// Iterations per record. Known for PyTorch engines only.
-    pub statistics_interval: Option<u64>,
-    pub engine_restarts: u64,
-    /// How often the clock of the records was set back, or forward by seconds.
-    pub clock_steps: u64,
-    pub requests_started: u64,
-    pub requests_completed: u64,
-    /// Sums over all iterations of the epochs (times between restarts) in which the engine reports every iteration.
-    pub batch: BatchSums,
-    /// Sums over the records of this epoch that were read while `sampled` was true.
-    aside: BatchSums,
-    sampled: bool,
-    /// Draft tokens in all records, sampled or not, as trtllm-serve counts them.
-    pub reported_draft_tokens: u64,
-    pub reported_accepted_tokens: u64,
-    /// The cumulative counts of the KV cache, over restarts. Each is absent until a record has it.
-    pub kv: KvCacheStats,
-    /// The same of the cross attention.
-    pub cross_kv: Option<KvCacheStats>,
-    pub pools: PoolTotals,
-    /// Number of times that a request was paused. Absent until the engine reports its requests.
-    pub request_pauses: Option<u64>,
-    /// Context tokens that were computed before a pause of their request, too. Absent until rows of requests tell their blocks.
-    pub recomputed_tokens: Option<u64>,
-    /// Absent until a second rank of attention data parallelism is seen.
-    pub ranks: Option<Box<RankTotals>>,
-    /// Seconds. One observation per batch whose time is known (see `batch_time`).
-    pub iteration_latency: Histogram,
-    /// Requests. One observation per iteration.
-    pub iteration_scheduled_requests: Histogram,
-    /// Tokens. One observation per iteration with a context phase.
-    pub iteration_context_tokens: Histogram,
-    /// Tokens. One observation per row with a context phase, so one for each rank of an iteration, as in trtllm-serve.
-    pub row_context_tokens: Histogram,
-    /// Seconds. The mean over the requests that an iteration activated, observed once per request.
-    pub new_request_queue_time: Histogram,
-    /// Seconds of one pass of the host's loop. PyTorch backend only, like the next two histograms.
-    pub host_step: Histogram,
-    /// Seconds of the previous device step.
-    pub device_step: Histogram,
-    /// Seconds of the forward pass on the GPU.
-    pub gpu_forward: Histogram,
-}
-
-impl Default for EngineTotals {
-    fn default() -> Self {
-        Self {
-            iterations: 0,
-            iterations_lost: 0,
-            iterations_dropped: 0,
-            iterations_unreported: 0,
-            iterations_unexplained: 0,
-            statistics_interval: None,
-            engine_restarts: 0,
-            clock_steps: 0,
-            requests_started: 0,
-            requests_completed: 0,
-            batch: BatchSums::default(),
-            aside: BatchSums::default(),
-            sampled: false,
-            reported_draft_tokens: 0,
-            reported_accepted_tokens: 0,
-            kv: KvCacheStats::default(),
-            cross_kv: None,
-            pools: PoolTotals::default(),
-            request_pauses: None,
-            recomputed_tokens: None,
-            ranks: None,
-            iteration_latency: Histogram::new(ITERATION_SECONDS),
-            iteration_scheduled_requests: Histogram::new(BATCH_REQUESTS),
-            iteration_context_tokens: Histogram::new(BATCH_TOKENS),
-            row_context_tokens: Histogram::new(BATCH_TOKENS),
-            new_request_queue_time: Histogram::new(SHORT_SECONDS),
-            host_step: Histogram::new(ITERATION_SECONDS),
-            device_step: Histogram::new(ITERATION_SECONDS),
-            gpu_forward: Histogram::new(ITERATION_SECONDS),
-        }
+with_defaults! {
+    /// Plain numbers with one owner. Folding a record uses no atomics and allocates nothing.
+    pub struct EngineTotals {
+        pub iterations: u64,
+        /// Iterations without a record.
+        pub losses: Losses,
+        /// Iterations per record. Known for PyTorch engines only.
+        pub statistics_interval: Option<u64>,
+        pub engine_restarts: u64,
+        /// How often the clock of the records was set back, or forward by seconds.
+        pub clock_steps: u64,
+        pub requests_started: u64,
+        pub requests_completed: u64,
+        /// Sums over all iterations of the epochs (times between restarts) in which the engine reports every iteration.
+        pub batch: BatchSums,
+        /// Sums over the records of this epoch that were read while `sampled` was true.
+        aside: BatchSums,
+        sampled: bool,
+        /// Drafts in all records, sampled or not, as trtllm-serve counts them.
+        pub reported_drafts: SpecDecodingStats,
+        /// The cumulative counts of the KV cache, over restarts. Each is absent until a record has it.
+        pub kv: KvCacheStats,
+        /// The same of the cross attention.
+        pub cross_kv: Option<KvCacheStats>,
+        pub pools: PoolTotals,
+        /// Number of times that a request was paused. Absent until the engine reports its requests.
+        pub request_pauses: Option<u64>,
+        /// Context tokens that were computed before a pause of their request, too. Absent until rows of requests tell their blocks.
+        pub recomputed_tokens: Option<u64>,
+        /// Absent until a second rank of attention data parallelism is seen.
+        pub ranks: Option<Box<RankTotals>>,
+        /// Seconds. One observation per batch whose time is known (see `batch_time`).
+        pub iteration_latency: Histogram = Histogram::new(ITERATION_SECONDS),
+        /// Requests. One observation per iteration.
+        pub iteration_scheduled_requests: Histogram = Histogram::new(BATCH_REQUESTS),
+        /// Tokens. One observation per iteration with a context phase.
+        pub iteration_context_tokens: Histogram = Histogram::new(BATCH_TOKENS),
+        /// Tokens. One observation per row with a context phase, so one for each rank of an iteration, as in trtllm-serve.
+        pub row_context_tokens: Histogram = Histogram::new(BATCH_TOKENS),
+        /// Seconds. The mean over the requests that an iteration activated, observed once per request.
+        pub new_request_queue_time: Histogram = Histogram::new(SHORT_SECONDS),
+        /// Seconds of one pass of the host's loop. PyTorch backend only, like the next two histograms.
+        pub host_step: Histogram = Histogram::new(ITERATION_SECONDS),
+        /// Seconds of the previous device step.
+        pub device_step: Histogram = Histogram::new(ITERATION_SECONDS),
+        /// Seconds of the forward pass on the GPU.
+        pub gpu_forward: Histogram = Histogram::new(ITERATION_SECONDS),
     }
 }
 
@@ -126,8 +87,7 @@ impl EngineTotals {
         if counted.own {
             self.pools.absorb(record);
             if let Some(spec) = &record.spec_decoding_stats {
-                add(&mut self.reported_draft_tokens, spec.num_draft_tokens.map_or(0, unsigned));
-                add(&mut self.reported_accepted_tokens, spec.num_accepted_tokens.map_or(0, unsigned));
+                self.reported_drafts.add_events(spec);
             }
         }
         if counted.iteration {

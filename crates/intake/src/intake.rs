@@ -619,7 +619,7 @@ mod tests {
                 let engine = intake.engine();
                 let totals = engine.totals();
                 let expected = if drained_unparsed { (6, 0) } else { (0, 6) };
-                assert_eq!((totals.iterations_lost, totals.iterations_unreported), expected, "replayed: {replayed}");
+                assert_eq!((totals.losses.lost, totals.losses.unreported), expected, "replayed: {replayed}");
             }
         }
     }

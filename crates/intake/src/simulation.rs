@@ -54,7 +54,7 @@ struct Reader {
 fn totals(totals: &EngineTotals) -> [u64; 7] {
     [
         totals.iterations,
-        totals.iterations_lost,
+        totals.losses.lost,
         totals.engine_restarts,
         totals.batch.context_tokens,
         totals.batch.generation_tokens,

@@ -159,7 +159,7 @@ impl SourceLog {
                 "the engine's clock was set; no time of a request across that moment counts"
             );
         }
-        let lost = totals.iterations_lost.saturating_sub(self.lost);
+        let lost = totals.losses.lost.saturating_sub(self.lost);
         match self.losing {
             None if lost > 0 && self.losses.has_room(now) => {
                 self.losses.allow(now);
@@ -169,13 +169,13 @@ impl SourceLog {
                     lost,
                     "records were lost: another reader takes them, or the engine keeps too few (iter_stats_max_iterations) for --poll.interval"
                 );
-                (self.losing, self.lost) = (Some((now, self.lost)), totals.iterations_lost);
+                (self.losing, self.lost) = (Some((now, self.lost)), totals.losses.lost);
             }
             Some((_, before)) if lost > 0 => {
-                (self.losing, self.lost) = (Some((now, before)), totals.iterations_lost);
+                (self.losing, self.lost) = (Some((now, before)), totals.losses.lost);
             }
             Some((last, before)) if now.saturating_duration_since(last) >= LOSSES_END => {
-                let lost = totals.iterations_lost.saturating_sub(before);
+                let lost = totals.losses.lost.saturating_sub(before);
                 tracing::info!(model, version, lost, "no records lost in the last {LOSSES_END:?}");
                 self.losing = None;
             }

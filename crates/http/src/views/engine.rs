@@ -134,7 +134,7 @@ impl Totals {
         let complete = |total: u64| (!totals.is_sampled()).then_some(total);
         Self {
             iterations: totals.iterations,
-            iterations_lost: totals.iterations_lost,
+            iterations_lost: totals.losses.lost,
             engine_restarts: totals.engine_restarts,
             requests_started: totals.requests_started,
             requests_completed: totals.requests_completed,

@@ -30,7 +30,7 @@ fn assert_totals(config: &Config) -> (Engine, ObservedEngine) {
     assert_eq!(totals.iterations, truth.iterations, "{:?}", config.release);
     assert_eq!(totals.requests_completed, truth.completed, "{:?}", config.release);
     assert_eq!(totals.batch.context_tokens, truth.context_tokens, "{:?}", config.release);
-    assert_eq!(totals.iterations_lost, 0, "{:?}", config.release);
+    assert_eq!(totals.losses.lost, 0, "{:?}", config.release);
     assert!(truth.completed > 100);
     (engine, observed)
 }
@@ -166,7 +166,7 @@ fn lost_records_are_counted_by_the_sequence() {
     let lost = engine.truth().records_lost;
     assert!(lost > 20);
     // Losses before the first record and after the last are not known.
-    assert!(observed.fold.totals.iterations_lost.abs_diff(lost) < 8, "{} {lost}", observed.fold.totals.iterations_lost);
+    assert!(observed.fold.totals.losses.lost.abs_diff(lost) < 8, "{} {lost}", observed.fold.totals.losses.lost);
 }
 
 #[test]
@@ -176,7 +176,7 @@ fn a_sampled_engine_counts_its_requests_exactly() {
     let (engine, observed) = fold(&config, 600.0);
     assert_eq!(observed.fold.totals.requests_completed, engine.truth().completed);
     assert_eq!(observed.fold.totals.statistics_interval, Some(10));
-    assert_eq!(observed.fold.totals.iterations_lost, 0);
+    assert_eq!(observed.fold.totals.losses.lost, 0);
 }
 
 #[test]

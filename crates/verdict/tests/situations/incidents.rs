@@ -49,7 +49,7 @@ impl Scrapes {
         }
         let totals = &play.observed.fold.totals;
         self.put("nv_trt_llm_iterations_total", "", totals.iterations as f64);
-        self.put("nv_trt_llm_iterations_lost_total", "", totals.iterations_lost as f64);
+        self.put("nv_trt_llm_iterations_lost_total", "", totals.losses.lost as f64);
         self.put("nv_trt_llm_engine_restarts_total", "", totals.engine_restarts as f64);
         self.put("nv_trt_llm_requests_completed_total", "", totals.requests_completed as f64);
         for (reason, count) in

@@ -28,11 +28,11 @@ families! {
 
     Iterations(|engine| engine.totals.iterations) = ENGINE.counter("nv_trt_llm_iterations_total").in_default().stable()
         .help("Iterations reported by the engine, each counted once.").feeds("iter");
-    IterationsLost(|engine| engine.totals.iterations_lost) =
+    IterationsLost(|engine| engine.totals.losses.lost) =
         ENGINE.counter("nv_trt_llm_iterations_lost_total").in_default().stable()
         .help("Iterations whose record was lost, unreadable or rejected, counted by gaps in the engine's numbering.")
         .feeds("iter statsSequence statsDroppedFrames");
-    IterationsUnreported(|engine| engine.totals.iterations_unreported) =
+    IterationsUnreported(|engine| engine.totals.losses.unreported) =
         ENGINE.counter("nv_trt_llm_iterations_unreported_total")
         .help("Iterations without a record that are not known to be lost: sampled statistics, or loop passes without a \
             batch.").feeds("iter");

@@ -100,9 +100,9 @@ families! {
         TRTLLM.counter("trtllm_kv_cache_missed_blocks_total").help("KV cache blocks not found in the cache.")
         .like(Id::KvBlocksMissed);
 
-    TrtllmSpecDraftTokens(|engine| increased(engine.totals.reported_draft_tokens)) =
+    TrtllmSpecDraftTokens(|engine| increased(engine.totals.reported_drafts.num_draft_tokens?)) =
         TRTLLM.counter("trtllm_spec_decode_num_draft_tokens_total").help("Draft tokens.").feeds("numDraftTokens rank");
-    TrtllmSpecAcceptedTokens(|engine| increased(engine.totals.reported_accepted_tokens)) =
+    TrtllmSpecAcceptedTokens(|engine| increased(engine.totals.reported_drafts.num_accepted_tokens?)) =
         TRTLLM.counter("trtllm_spec_decode_num_accepted_tokens_total").help("Accepted draft tokens.")
         .feeds("numAcceptedTokens");
     TrtllmRequestSuccess(|engine, series| {
