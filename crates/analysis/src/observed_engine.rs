@@ -42,15 +42,15 @@ impl ObservedEngine {
     }
 
     /// # Errors
-    /// See [`EngineFold::absorb_perf_metrics`].
+    /// See [`EngineFold::absorb_entry`].
     pub fn absorb_perf_metrics(&mut self, entry: &PerfMetricsEntry, now: Instant) -> Result<(), Implausible> {
-        self.fold.absorb_perf_metrics(entry, now, &mut self.analysis)
+        self.fold.absorb_entry(entry, false, now, &mut self.analysis)
     }
 
     /// # Errors
-    /// See [`EngineFold::absorb_span`].
+    /// See [`EngineFold::absorb_entry`].
     pub fn absorb_span(&mut self, entry: &PerfMetricsEntry, now: Instant) -> Result<(), Implausible> {
-        self.fold.absorb_span(entry, now, &mut self.analysis)
+        self.fold.absorb_entry(entry, true, now, &mut self.analysis)
     }
 
     pub fn absorb_server_metrics(&mut self, page: &ServerMetrics, now: Instant) {

@@ -111,7 +111,7 @@ impl Engine {
     pub fn ranks(&self) -> impl Iterator<Item = (&Rank, Option<RankLoad>)> {
         // After a restart, the engine can have a single rank and so no load by rank.
         let has_load = self.load().is_some_and(|latest| latest.attention_dp_ranks() > Some(1));
-        let ranks = self.totals().ranks.iter().flat_map(|totals| totals.ranks());
+        let ranks = self.totals().ranks.iter().flat_map(|totals| &totals.ranks);
         ranks.map(move |rank| {
             let load = rank.load.filter(|_| has_load);
             (rank, if self.state == EngineState::Idle { load.map(RankLoad::idle) } else { load })

@@ -10,7 +10,6 @@ use super::engine::{Engine, KeptRecord};
 use super::judging::EngineJudgement;
 use trtllm_fold::batch_time::TimedBatch;
 use trtllm_records::gpu::PodName;
-use trtllm_records::rows::PoolRows;
 use trtllm_records::{EngineName, IterationStats, RECENT_RECORDS};
 
 /// Maximum number of KV cache windows and levels of a kept record. Engines have one to four; more would take too much memory.
@@ -181,9 +180,9 @@ fn drop_large_parts(record: &mut IterationStats) {
     record.kv_cache_iteration_stats_by_pool_group = None;
     record.kv_cache_iteration_stats_by_cold_pool_group = None;
     record.kv_cache_iteration_stats_by_lifecycle = None;
-    record.kv_cache_iteration_stats.take_if(|windows| windows.len() > KEPT_WINDOWS);
+    record.kv_cache_iteration_stats.take_if(|windows| windows.0.len() > KEPT_WINDOWS);
     // Most records have one window, in a vector with capacity for four.
-    record.kv_cache_iteration_stats.iter_mut().for_each(PoolRows::shrink_to_fit);
+    record.kv_cache_iteration_stats.iter_mut().for_each(|rows| rows.0.shrink_to_fit());
     record.iter_cached_tokens_by_level.take_if(|levels| levels.len() > KEPT_WINDOWS);
     record.kv_cache_level_tiers.take_if(|tiers| tiers.len() > KEPT_WINDOWS || tiers.iter().any(|tier| tier.len() > 64));
 }

@@ -59,7 +59,7 @@ pub(crate) struct BatchSpan {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Handled {
+pub(crate) struct Handled {
     iter: Option<u64>,
     built_us: i64,
     at_us: i64,
@@ -76,7 +76,7 @@ const RECENT: f64 = 0.98;
 /// The batches of a PyTorch engine.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct BatchTimes {
-    last: Option<Handled>,
+    pub last: Option<Handled>,
     /// Sums of the latencies and of the times of recent batches. With the overlap scheduler, a latency covers two batches.
     latencies: f64,
     times: f64,
@@ -103,7 +103,7 @@ struct Passes {
 
 impl Passes {
     fn of(record: &IterationStats) -> Self {
-        let is_in_pipeline = record.inflight_batching_stats.is_some_and(|batch| batch.micro_batch_id.unwrap_or(0) > 0);
+        let is_in_pipeline = record.inflight_batching_stats.is_some_and(|batch| batch.is_in_pipeline());
         let overlap = record.scheduler_mode == Some(SchedulerMode::Overlap);
         Self {
             latency: seconds(record.iter_latency_ms).unwrap_or(0.0),
@@ -124,11 +124,6 @@ impl Passes {
 }
 
 impl BatchTimes {
-    /// Forgets when batches were handled, because the clock was set back.
-    pub(crate) fn begin_again(&mut self) {
-        self.last = None;
-    }
-
     /// Adds a record with its own timestamp `built_us`.
     pub(crate) fn observe(&mut self, record: &IterationStats, built_us: i64, counted: &Counted) -> BatchSpan {
         let passes = Passes::of(record);

@@ -2,27 +2,26 @@
 //! Newer releases name the tier of each level, and several levels may have the same tier.
 
 use trtllm_records::IterationStats;
-use trtllm_records::named_numbers::{NamedNumbers, named_numbers};
+use trtllm_records::named_variants::named_variants;
 
 use super::saturating::{add_known, unsigned};
 
 /// Number of cache levels that are counted separately. Engines have one to four levels.
 pub const MAX_LEVELS: usize = 64;
 
-named_numbers! {
-    /// Blocks or tokens by tier.
-    #[derive(Copy, Eq)]
-    pub struct TierNumbers: u64 { gpu = "gpu", host = "host", disk = "disk", other = "other" }
+named_variants! {
+    /// Where blocks of the KV cache are.
+    pub enum Tier {
+        Gpu = "gpu",
+        Host = "host",
+        Disk = "disk",
+        /// The engine names no tier, or a tier that this exporter does not know.
+        Other = "other",
+    }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Tier {
-    Gpu,
-    Host,
-    Disk,
-    /// The engine names no tier, or a tier that this exporter does not know.
-    Other,
-}
+/// Blocks or tokens by tier.
+pub type TierNumbers = [Option<u64>; Tier::ALL.len()];
 
 /// Prompt tokens found in the cache.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -38,15 +37,6 @@ pub struct LevelTokens {
     /// Tokens that were found while the engine did not name the tiers of its levels.
     pub unnamed: Option<u64>,
     pub by_tier: TierNumbers,
-}
-
-impl LevelTokens {
-    fn add(&mut self, tier: Option<Tier>, tokens: u64) {
-        match tier {
-            Some(tier) => self.by_tier.add(tier, tokens),
-            None => add_known(&mut self.unnamed, Some(tokens)),
-        }
-    }
 }
 
 impl Tier {
@@ -66,43 +56,29 @@ impl Tier {
         let tiers = [Self::Gpu, Self::Host, Self::Disk];
         Some(tiers.into_iter().find(|tier| tier.name().eq_ignore_ascii_case(name)).unwrap_or(Self::Other))
     }
-
-    pub(crate) fn name(self) -> &'static str {
-        TierNumbers::NAMES[self as usize]
-    }
 }
 
-impl TierNumbers {
-    pub(crate) fn add(&mut self, tier: Tier, number: u64) {
-        let total = match tier {
-            Tier::Gpu => &mut self.gpu,
-            Tier::Host => &mut self.host,
-            Tier::Disk => &mut self.disk,
-            Tier::Other => &mut self.other,
-        };
-        add_known(total, Some(number));
-    }
-
-    /// Adds a record's numbers by level.
-    pub(crate) fn add_levels(&mut self, record: &IterationStats, numbers: Option<&Vec<i64>>) {
-        for (level, number) in numbers.into_iter().flatten().enumerate() {
-            let tier = Tier::named(record, level).unwrap_or_else(|| Tier::of_level(level as u64));
-            self.add(tier, unsigned(*number));
-        }
+/// Adds a record's numbers by level.
+pub(crate) fn add_levels(total: &mut TierNumbers, record: &IterationStats, numbers: Option<&Vec<i64>>) {
+    for (level, number) in numbers.into_iter().flatten().enumerate() {
+        let tier = Tier::named(record, level).unwrap_or_else(|| Tier::of_level(level as u64));
+        add_known(&mut total[tier as usize], Some(unsigned(*number)));
     }
 }
 
 impl CachedTokens {
     pub(crate) fn absorb(&mut self, record: &IterationStats) {
         let Some(levels) = &record.iter_cached_tokens_by_level else { return };
-        self.by_tier.add_levels(record, Some(levels));
+        add_levels(&mut self.by_tier, record, Some(levels));
         for (level, tokens) in levels.iter().enumerate() {
             let at = level.min(MAX_LEVELS);
             if at == self.by_level.len() {
                 self.by_level.push(LevelTokens::default());
             }
             let tier = if at < MAX_LEVELS { Tier::named(record, level) } else { Some(Tier::Other) };
-            self.by_level[at].add(tier, unsigned(*tokens));
+            let of_level = &mut self.by_level[at];
+            let total = tier.map_or(&mut of_level.unnamed, |tier| &mut of_level.by_tier[tier as usize]);
+            add_known(total, Some(unsigned(*tokens)));
         }
     }
 }
@@ -123,10 +99,9 @@ mod tests {
     fn cached_tokens_are_counted_in_the_tier_of_their_level() {
         let mut totals = CachedTokens::default();
         absorb(&mut totals, &[12, 8, 1, 1], None);
-        let tokens = |gpu, host, disk, other| TierNumbers { gpu, host, disk, other };
-        assert_eq!(totals.by_tier, tokens(Some(12), Some(8), Some(1), Some(1)));
+        assert_eq!(totals.by_tier, [12, 8, 1, 1].map(Some));
         absorb(&mut totals, &[12, 8, 1, 1], Some(&["GPU", "disk", "tape", "host"]));
-        assert_eq!(totals.by_tier, tokens(Some(24), Some(9), Some(9), Some(2)));
+        assert_eq!(totals.by_tier, [24, 9, 9, 2].map(Some));
     }
 
     #[test]
@@ -134,10 +109,10 @@ mod tests {
         let mut totals = CachedTokens::default();
         absorb(&mut totals, &[5, 0, 2, 1], Some(&["gpu", "gpu", "host", "disk"]));
         absorb(&mut totals, &[1, 4, 0, -9], Some(&["gpu", "gpu", "host", "disk"]));
-        assert_eq!(totals.by_tier, TierNumbers { gpu: Some(10), host: Some(2), disk: Some(1), other: None });
-        let gpu = |tokens| TierNumbers { gpu: Some(tokens), ..TierNumbers::default() };
-        let host = TierNumbers { host: Some(2), ..TierNumbers::default() };
-        let disk = TierNumbers { disk: Some(1), ..TierNumbers::default() };
+        assert_eq!(totals.by_tier, [Some(10), Some(2), Some(1), None]);
+        let gpu = |tokens| [Some(tokens), None, None, None];
+        let host = [None, Some(2), None, None];
+        let disk = [None, None, Some(1), None];
         let levels: Vec<_> = totals.by_level.iter().map(|level| level.by_tier).collect();
         assert_eq!(levels, [gpu(6), gpu(4), host, disk]);
         assert!(totals.by_level.iter().all(|level| level.unnamed.is_none()));
@@ -151,7 +126,7 @@ mod tests {
         absorb(&mut totals, &[4], Some(&["host"]));
         absorb(&mut totals, &[1], Some(&["disk"]));
         absorb(&mut totals, &[2], Some(&["host"]));
-        let by_tier = TierNumbers { host: Some(6), disk: Some(1), ..TierNumbers::default() };
+        let by_tier = [None, Some(6), Some(1), None];
         assert_eq!(totals.by_level, [LevelTokens { unnamed: Some(5), by_tier }]);
     }
 
@@ -160,7 +135,7 @@ mod tests {
         let mut totals = CachedTokens::default();
         absorb(&mut totals, &[1; 1000], None);
         assert_eq!(totals.by_level.len(), MAX_LEVELS + 1);
-        let other = TierNumbers { other: Some(936), ..TierNumbers::default() };
+        let other = [None, None, None, Some(936)];
         assert_eq!(totals.by_level[MAX_LEVELS], LevelTokens { unnamed: None, by_tier: other });
     }
 

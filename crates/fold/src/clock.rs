@@ -41,9 +41,7 @@ pub struct ClockSpan {
     pub scheduled_us: i64,
     /// When it became the batch that the engine waits for: the batch before it was handled.
     pub begun_us: i64,
-    /// When the tokens that the rows count were complete.
-    pub tokens_us: i64,
-    /// When the complete requests ended.
+    /// When the tokens that the rows count were complete, and the complete requests ended.
     pub ended_us: i64,
     /// Whether the record is the flush that the engine sends when it becomes idle. It has the number of the next
     /// iteration.
@@ -54,9 +52,9 @@ pub struct ClockSpan {
 }
 
 impl ClockSpan {
-    /// A span in which the batch started, the tokens were complete and the requests ended at this time.
+    /// A span in which the batch started and the requests ended at this time.
     fn ending(end_us: i64) -> Self {
-        Self { scheduled_us: end_us, begun_us: end_us, tokens_us: end_us, ended_us: end_us, ..Self::default() }
+        Self { scheduled_us: end_us, begun_us: end_us, ended_us: end_us, ..Self::default() }
     }
 }
 
@@ -83,7 +81,6 @@ pub(crate) struct IterationClock {
     spans: VecDeque<ClockSpan>,
     pub(crate) batches: BatchTimes,
     last: Option<Last>,
-    /// The batches of a pipeline take turns: several passes run at the same time.
     is_pipeline: bool,
     /// Latency of the last iteration whose latency is known, in microseconds.
     typical_us: i64,
@@ -114,8 +111,7 @@ impl IterationClock {
     /// Forgets the times of earlier records, because the clock was set. What is known of the engine stays.
     pub(crate) fn begin_again(&mut self) {
         self.spans.clear();
-        self.last = None;
-        self.batches.begin_again();
+        (self.last, self.batches.last) = (None, None);
     }
 
     /// Adds a record. `time_us` is its time, or the time when it was received. Returns the time of its batch, or of the batch before
@@ -131,7 +127,7 @@ impl IterationClock {
         let is_static = record.static_batching_stats.as_ref().is_some_and(|batch| !batch.is_all_zero());
         self.pytorch_rows |= !is_static && record.request_stats.iter().flatten().any(is_pytorch);
         let pytorch = self.pytorch_rows || record.backend() == Backend::PyTorch;
-        self.is_pipeline |= record.inflight_batching_stats.is_some_and(|batch| batch.micro_batch_id.unwrap_or(0) > 0);
+        self.is_pipeline |= record.inflight_batching_stats.is_some_and(|batch| batch.is_in_pipeline());
         // The latency of the C++ executor is of the pass before. In a pipeline that pass may have had no batch.
         let had_batch = self.last.is_none_or(|last| last.had_batch);
         let latency_seconds = counted.latency_seconds.filter(|_| pytorch || had_batch);
@@ -268,8 +264,8 @@ mod tests {
         IterationStats { scheduler_mode: Some(mode), ..record(at_ms, latency_ms) }
     }
 
-    /// The last span of these records, in milliseconds: arrival, arrival of a waiting request, schedule, tokens, end.
-    fn last(records: &[(IterationStats, bool, bool)]) -> [i64; 5] {
+    /// The last span of these records, in milliseconds: arrival, arrival of a waiting request, schedule, end.
+    fn last(records: &[(IterationStats, bool, bool)]) -> [i64; 4] {
         let mut clock = IterationClock::default();
         for (record, waited, flush) in records {
             let micros = record.timestamp.map_or(0, |time| time.micros);
@@ -278,25 +274,24 @@ mod tests {
             clock.record(record, micros, &counted, *flush, Instant::now());
         }
         let span = clock.newest().unwrap();
-        [span.arrived_us.unwrap(), span.arrived_waiting_us, span.scheduled_us, span.tokens_us, span.ended_us]
-            .map(|us| us / MS)
+        [span.arrived_us.unwrap(), span.arrived_waiting_us, span.scheduled_us, span.ended_us].map(|us| us / MS)
     }
 
     #[test]
     fn the_cpp_executor_stamps_a_record_when_the_batch_before_has_ended_and_its_own_has_started() {
         let records = [(record(100, 50.0), false, false), (record(150, 50.0), false, false)];
-        assert_eq!(last(&records), [100, 100, 150, 150, 150]);
+        assert_eq!(last(&records), [100, 100, 150, 150]);
         // A request that wakes the idle executor is in its next record.
         let flush = IterationStats { num_active_requests: Some(0), ..record(150, 0.0) };
         let woken = [(record(100, 50.0), false, false), (flush, true, true), (record(9000, 0.0), true, false)];
-        assert_eq!(last(&woken), [9000, 9000, 9000, 9000, 9000]);
+        assert_eq!(last(&woken), [9000, 9000, 9000, 9000]);
     }
 
     #[test]
     fn a_static_batch_runs_before_its_record_is_stamped() {
         let batch = StaticBatchingStats { num_scheduled_requests: Some(4), ..StaticBatchingStats::default() };
         let fixed = |at| IterationStats { static_batching_stats: Some(batch), ..record(at, 50.0) };
-        assert_eq!(last(&[(fixed(100), false, false), (fixed(150), false, false)]), [100, 100, 100, 150, 150]);
+        assert_eq!(last(&[(fixed(100), false, false), (fixed(150), false, false)]), [100, 100, 100, 150]);
     }
 
     #[test]
@@ -309,7 +304,7 @@ mod tests {
             };
             (IterationStats { inflight_batching_stats: Some(batch), ..record(at, 50.0) }, false, false)
         };
-        assert_eq!(last(&[pass(50, 1, 4), pass(100, 0, 4), pass(150, 1, 4)]), [100, 100, 100, 150, 150]);
+        assert_eq!(last(&[pass(50, 1, 4), pass(100, 0, 4), pass(150, 1, 4)]), [100, 100, 100, 150]);
         // A pass without a batch takes no time, which the next record tells.
         let time_after = |scheduled| {
             let mut clock = IterationClock::default();
@@ -324,9 +319,9 @@ mod tests {
     fn the_pytorch_engine_stamps_a_record_when_its_batch_starts() {
         use SchedulerMode::{NonOverlap, Overlap};
         let run = |mode| last(&[100, 150].map(|at| (pytorch(at, 50.0, mode), false, false)));
-        assert_eq!(run(NonOverlap), [100, 100, 150, 200, 200]);
+        assert_eq!(run(NonOverlap), [100, 100, 150, 200]);
         // The rows of an overlapped batch show the requests that came while it ran.
-        assert_eq!(run(Overlap), [100, 150, 150, 200, 200]);
+        assert_eq!(run(Overlap), [100, 150, 150, 200]);
     }
 
     #[test]
@@ -334,7 +329,7 @@ mod tests {
         let mode = SchedulerMode::NonOverlap;
         // The engine waits from 150 to 9000, and the next batch takes 300.
         let records = [(pytorch(100, 50.0, mode), false, false), (pytorch(9000, 9150.0, mode), true, false)];
-        assert_eq!(last(&records), [9000, 9000, 9000, 9300, 9300]);
+        assert_eq!(last(&records), [9000, 9000, 9000, 9300]);
     }
 
     #[test]
@@ -373,7 +368,7 @@ mod tests {
                 inflight_batching_stats: inflight,
                 ..record(at, 50.0)
             };
-            last(&[(with_row(100), false, false), (with_row(150), false, false)])[4]
+            last(&[(with_row(100), false, false), (with_row(150), false, false)])[3]
         };
         assert_eq!((ended(false), ended(true)), (150, 200));
     }

@@ -161,8 +161,6 @@ impl Latest {
         let host_blocks = self.host_blocks;
         if let (Some(total), Some(rank)) = (&mut self.kv, record.kv_cache_stats.map(|kv| host_blocks.without(kv))) {
             total.add_row(&rank);
-            // The fullest rank decides.
-            total.used_share = total.used_share.into_iter().chain(rank.used_share).reduce(f64::max);
             total.cache_hit_rate = total.hit_ratio().or(total.cache_hit_rate);
         }
         self.pools.add(record);

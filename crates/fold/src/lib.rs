@@ -65,6 +65,7 @@ use lifecycle::{Lifecycles, Stages};
 use missing_records::MissingRecords;
 use observer::Observer;
 use orchestrator::{OrchestratorFold, OrchestratorTotals};
+use page_counts::PageCounts;
 use pools::Pools;
 use rank_totals::RankRow;
 use ranks::Iteration;
@@ -96,7 +97,8 @@ pub struct EngineFold {
     clock: IterationClock,
     seats: SeatQueue,
     elsewhere: Elsewhere,
-    timed_batch: Option<TimedBatch>,
+    /// The batch whose time the last record told. Absent if it told none.
+    pub timed_batch: Option<TimedBatch>,
     lifecycles: Lifecycles,
     process: Option<u64>,
     missing_records: MissingRecords,
@@ -117,12 +119,6 @@ impl EngineFold {
     #[must_use]
     pub fn latest(&self) -> Option<&Latest> {
         self.latest.as_ref()
-    }
-
-    /// The batch whose time the last record told. Absent if it told none.
-    #[must_use]
-    pub fn timed_batch(&self) -> Option<TimedBatch> {
-        self.timed_batch
     }
 
     /// Whether the engine's loop forms a batch while the one before runs. Absent while that is unknown. The C++ executor can
@@ -161,7 +157,7 @@ impl EngineFold {
             }
         };
         self.timed_batch = None;
-        self.requests.server.note_record();
+        self.requests.server.counts.note_record();
         self.refused = false;
         if record.backend() == Backend::VisualGen {
             self.absorb_requests_in_flight(record, now, wall_us);
@@ -406,33 +402,12 @@ impl EngineFold {
         Ok(())
     }
 
-    /// Folds the times that the engine measured for a finished request. Impossible times are left out.
+    /// Folds the times that the engine measured for a finished request. Impossible times are left out. `is_span`: they are from an OTLP
+    /// span.
     ///
     /// # Errors
     /// None at present: an entry has no key without which it cannot be counted.
-    pub fn absorb_perf_metrics(
-        &mut self,
-        entry: &PerfMetricsEntry,
-        now: Instant,
-        observer: &mut impl Observer,
-    ) -> Result<(), Implausible> {
-        self.absorb_entry(entry, false, now, observer)
-    }
-
-    /// Folds the span of a finished request. Impossible times are left out.
-    ///
-    /// # Errors
-    /// None at present, as for an entry.
-    pub fn absorb_span(
-        &mut self,
-        entry: &PerfMetricsEntry,
-        now: Instant,
-        observer: &mut impl Observer,
-    ) -> Result<(), Implausible> {
-        self.absorb_entry(entry, true, now, observer)
-    }
-
-    fn absorb_entry(
+    pub fn absorb_entry(
         &mut self,
         entry: &PerfMetricsEntry,
         is_span: bool,
@@ -526,7 +501,7 @@ impl EngineFold {
     /// Notes after the end of a poll that the source has taken records which it could not read. They count as lost,
     /// whatever the next polls return.
     pub fn count_unparsed_as_lost(&mut self) {
-        self.epoch.numbering.count_unparsed_as_lost();
+        self.epoch.numbering.drained_unparsed = true;
     }
 
     /// Counts the requests that still wait for more exact times, because the source has ended.
@@ -547,7 +522,7 @@ impl EngineFold {
         observer: &mut impl Observer,
     ) {
         if !rows.is_empty() {
-            self.requests.note_rows();
+            self.requests.choices.has_rows = true;
         }
         self.lifecycles.tokens_per_block = self.tokens_per_block();
         let changes = span.map(|span| self.lifecycles.absorb(rows, span)).unwrap_or_default();
@@ -600,7 +575,8 @@ impl EngineFold {
         self.requests.resume(observer);
         observer.restart();
         if let Some(orchestrator) = &mut self.orchestrator {
-            orchestrator.resume();
+            // The counts of the next page are only a baseline.
+            orchestrator.counts = PageCounts::default();
         }
         self.process = None;
     }
@@ -608,7 +584,7 @@ impl EngineFold {
     /// Notes that a record was refused, now or when it was recorded. See [`EngineFold::absorb`]. It still proves that the
     /// engine runs.
     pub fn refuse_record(&mut self, now: Instant) {
-        self.epoch.numbering.reject();
+        self.epoch.numbering.rejected = true;
         self.refused = true;
         self.health.record(now, Outstanding::Doubtful, true);
         self.missing_records.record(now);

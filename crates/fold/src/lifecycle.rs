@@ -271,7 +271,7 @@ impl Lifecycles {
         }
         if let Some(from_us) = request.stopped_us.filter(|_| complete || tokens > request.tokens) {
             request.stopped_us = None;
-            changes.over.push(Pause { id, from_us, until_us: span.tokens_us });
+            changes.over.push(Pause { id, from_us, until_us: span.ended_us });
         }
         if complete {
             changes.completed.extend(request.end(id, tokens, span, fresh));
@@ -288,7 +288,7 @@ impl Lifecycles {
             }
             if first_token {
                 request.prompt_tokens = row.context_prefill_position.filter(|_| fresh);
-                request.first_token_us = Some(span.tokens_us);
+                request.first_token_us = Some(span.ended_us);
             }
             let paused = row.paused == Some(true);
             if paused && tokens > 0 {
@@ -318,7 +318,6 @@ mod tests {
             overlaps: false,
             scheduled_us: end_us,
             begun_us: end_us,
-            tokens_us: end_us,
             ended_us: end_us,
             flush: false,
             continuous: true,

@@ -45,13 +45,13 @@ pub(crate) struct Numbering {
     /// Neither a sequence number nor the engine's loop explains these.
     unexplained: u64,
     /// A record was rejected since the last valid record, so its number is missing.
-    rejected: bool,
+    pub(crate) rejected: bool,
     /// Iterations in the answer that is being read, and the gap before the first of them.
     answer: u64,
     gap_before_answer: u64,
     last_answer_was_full: bool,
     /// The source has taken records from the engine that it could not read. They are missing before the next record.
-    drained_unparsed: bool,
+    pub(crate) drained_unparsed: bool,
     /// Greatest common divisor of the iteration numbers of the records with requests.
     divisor: u64,
     records_with_work: u32,
@@ -144,11 +144,6 @@ impl Numbering {
         self.sequence.zip(record.stats_sequence).is_some_and(|(last, next)| next < last)
     }
 
-    /// A record with absurd values was skipped. It leaves a gap in the numbers.
-    pub(crate) fn reject(&mut self) {
-        self.rejected = true;
-    }
-
     /// A late record fills its gap. What was counted as lost stays counted, because a counter never falls.
     pub(crate) fn fill(&mut self, iter: u64) {
         if let Some(behind) = self.through.map(|through| through.saturating_sub(iter))
@@ -204,11 +199,6 @@ impl Numbering {
         let lost = frames.map_or(!pytorch && gap > 0, |frames| frames > 0);
         let broken = lost || rejected;
         Gap { broken, unexplained: broken || gap > 0 && frames.is_none() && self.interval() != Some(step) }
-    }
-
-    /// Notes that the rest of the answer that has just ended was taken from the engine and could not be read.
-    pub(crate) fn count_unparsed_as_lost(&mut self) {
-        self.drained_unparsed = true;
     }
 
     /// Ends an answer of the source. The gap before it is a loss if this answer or the previous one filled the engine's

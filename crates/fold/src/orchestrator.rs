@@ -85,7 +85,7 @@ impl OrchestratorTotals {
 #[derive(Debug, Clone, Default)]
 pub struct OrchestratorFold {
     pub totals: OrchestratorTotals,
-    counts: PageCounts<OrchestratorCounter>,
+    pub(crate) counts: PageCounts<OrchestratorCounter>,
     /// Whether a histogram had no sum on the last page.
     lacks_sum: HashMap<OrchestratorTime, bool>,
 }
@@ -97,11 +97,6 @@ impl CountName for OrchestratorCounter {
 }
 
 impl OrchestratorFold {
-    /// Makes the counts of the next page only a baseline.
-    pub fn resume(&mut self) {
-        self.counts = PageCounts::default();
-    }
-
     /// Returns whether there were new requests.
     pub fn absorb(&mut self, reading: &OrchestratorReading) -> bool {
         (self.totals.ready, self.totals.workers, self.totals.minimal_workers) =
@@ -202,7 +197,7 @@ mod tests {
     fn after_a_pause_the_next_page_is_a_baseline() {
         let mut fold = OrchestratorFold::default();
         fold.absorb(&page(100, 5));
-        fold.resume();
+        fold.counts = PageCounts::default();
         fold.absorb(&page(200, 5));
         fold.absorb(&page(201, 5));
         assert_eq!(totals(&fold).0, 1);

@@ -8,7 +8,7 @@ use trtllm_records::named_numbers::{NamedNumbers, named_numbers};
 use trtllm_records::rows::PoolRows;
 use trtllm_records::schema::Schema as _;
 
-use super::cache_tiers::{CachedTokens, TierNumbers};
+use super::cache_tiers::{CachedTokens, TierNumbers, add_levels};
 use super::saturating::{add_known, unsigned};
 use super::share::{ratio, share};
 
@@ -63,7 +63,7 @@ pub struct PoolTotals {
 
 /// The view, if it has rows. A view without rows counts as absent.
 fn rows(view: Option<&PoolRows<KvCacheIterationStats>>) -> Option<&PoolRows<KvCacheIterationStats>> {
-    view.filter(|rows| !rows.is_empty())
+    view.filter(|rows| !rows.0.is_empty())
 }
 
 /// The view that shows the pools on the GPU, and the blocks that were allocated and moved. Pool groups are preferred,
@@ -123,7 +123,7 @@ impl Pools {
             return;
         }
         if pool_groups(record).is_some() {
-            self.groups = rows(record.kv_cache_iteration_stats_by_pool_group.as_ref()).map(PoolRows::len);
+            self.groups = rows(record.kv_cache_iteration_stats_by_pool_group.as_ref()).map(|rows| rows.0.len());
             (self.gpu, self.gpu_bytes) = Default::default();
             (self.fullest, self.peak) = (None, None);
         }
@@ -136,7 +136,7 @@ impl Pools {
 
     /// Adds the pools of `record`, e.g. those of another rank.
     pub(crate) fn add(&mut self, record: &IterationStats) {
-        let is_one_of_several = pool_groups(record).is_some_and(|pools| pools.len() > 1);
+        let is_one_of_several = pool_groups(record).is_some_and(|pools| pools.0.len() > 1);
         for row in pool_groups(record).into_iter().flat_map(PoolRows::values) {
             self.gpu.add_row(row);
             let max = row.primary_max_num_blocks;
@@ -195,8 +195,8 @@ impl PoolTotals {
         };
         self.events.add_events(&events);
         for row in attention(record) {
-            self.full_reused.add_levels(record, row.iter_full_reused_blocks_by_level.as_ref());
-            self.partial_reused.add_levels(record, row.iter_partial_reused_blocks_by_level.as_ref());
+            add_levels(&mut self.full_reused, record, row.iter_full_reused_blocks_by_level.as_ref());
+            add_levels(&mut self.partial_reused, record, row.iter_partial_reused_blocks_by_level.as_ref());
         }
         lifecycles(record).filter_map(|row| row.snapshot_stats).for_each(|row| self.snapshots.add_events(&row));
     }
@@ -354,7 +354,7 @@ mod tests {
                 "1": {"iterFullReusedBlocksByLevel": [1, 0, 0, 0]},
                 "2": {"kind": "ssm", "iterFullReusedBlocksByLevel": [9, 9, 9, 9]}},
         })]);
-        let tiers = |gpu, host, disk| TierNumbers { gpu: Some(gpu), host: Some(host), disk: Some(disk), other: None };
+        let tiers = |gpu, host, disk| [Some(gpu), Some(host), Some(disk), None];
         assert_eq!((totals.full_reused, totals.partial_reused), (tiers(6, 0, 2), tiers(0, 3, 0)));
     }
 }

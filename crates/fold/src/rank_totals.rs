@@ -108,19 +108,13 @@ with_defaults! {
     /// All ranks since a second rank was first seen, over restarts.
     pub struct RankTotals {
         /// Ordered by number. All ranks beyond the first 64 are one entry, which is last.
-        ranks: Vec<Rank>,
+        pub ranks: Vec<Rank>,
         /// Tokens of the fullest rank ÷ the mean of all ranks. One observation per complete iteration.
         pub imbalance: Histogram = Histogram::new(IMBALANCE),
     }
 }
 
 impl RankTotals {
-    /// Ordered by number. All ranks beyond the first 64 are one entry, which is last.
-    #[must_use]
-    pub fn ranks(&self) -> &[Rank] {
-        &self.ranks
-    }
-
     /// Begins a new iteration. Until a rank's row comes, the load of the rank is that of the previous iteration.
     pub(crate) fn begin_iteration(&mut self) {
         for rank in &mut self.ranks {
@@ -202,13 +196,13 @@ mod tests {
 
     /// Number, context tokens, generation tokens of each rank.
     fn tokens(engine: &EngineFold) -> Vec<(Option<u8>, u64, u64)> {
-        let ranks = engine.totals.ranks.iter().flat_map(|totals| totals.ranks());
+        let ranks = engine.totals.ranks.iter().flat_map(|totals| &totals.ranks);
         ranks.map(|rank| (rank.number(), rank.context_tokens, rank.generation_tokens)).collect()
     }
 
     /// Scheduled and active requests of each rank.
     fn loads(engine: &EngineFold) -> Vec<Option<(Option<u64>, Option<i64>)>> {
-        let ranks = engine.totals.ranks.iter().flat_map(|totals| totals.ranks());
+        let ranks = engine.totals.ranks.iter().flat_map(|totals| &totals.ranks);
         ranks.map(|rank| rank.load.map(|load| (load.scheduled, load.active))).collect()
     }
 
@@ -216,7 +210,7 @@ mod tests {
     type Batch = (u64, Option<u64>, Option<f64>);
 
     fn batches(engine: &EngineFold) -> Vec<Option<Batch>> {
-        let ranks = engine.totals.ranks.iter().flat_map(|totals| totals.ranks());
+        let ranks = engine.totals.ranks.iter().flat_map(|totals| &totals.ranks);
         ranks
             .map(|rank| rank.load.map(|load| (load.context_tokens, load.generation_requests, load.kv_cache_used)))
             .collect()
@@ -264,7 +258,7 @@ mod tests {
         let engine = fold(&rows);
         assert_eq!(loads(&engine), [Some((Some(2), Some(9))), Some((Some(4), None))]);
         assert_eq!(batches(&engine), [Some((10, Some(2), Some(0.25))), Some((30, Some(4), None))]);
-        let ranks = engine.totals.ranks.as_deref().unwrap().ranks();
+        let ranks = &engine.totals.ranks.as_deref().unwrap().ranks;
         assert!(ranks.iter().all(|rank| rank.load.unwrap().is_copy));
         let engine = fold(&rows.map(own));
         assert_eq!(loads(&engine), [Some((Some(2), Some(9))), Some((Some(4), Some(9)))]);

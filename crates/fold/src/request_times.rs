@@ -142,6 +142,12 @@ pub(crate) fn hands_over(context: &Times, generation: &Times) -> bool {
     gap.is_none_or(|seconds| seconds <= LONGEST_HANDOVER)
 }
 
+/// Seconds for each token of a decode time, which begins after the first token and `skipped` more.
+fn per_token(decode: Option<f64>, tokens: Option<i64>, skipped: u64) -> Option<f64> {
+    let later = u64::try_from(tokens?).ok()?.checked_sub(1 + skipped).filter(|tokens| *tokens > 0)?;
+    Some(decode? / later as f64)
+}
+
 impl Latencies {
     pub(crate) fn of(times: &Times, tokens: Option<i64>) -> Self {
         let decode = positive(times.first_token, times.ended);
@@ -153,10 +159,7 @@ impl Latencies {
             decode,
             inference: positive(whole.scheduled, whole.ended),
             e2e: positive(whole.arrived, whole.ended),
-            // The first token is not part of the decode time.
-            time_per_output_token: decode
-                .zip(tokens.filter(|tokens| *tokens > 1))
-                .map(|(seconds, tokens)| seconds / (tokens - 1) as f64),
+            time_per_output_token: per_token(decode, tokens, 0),
         }
     }
 
@@ -170,7 +173,6 @@ impl Latencies {
         let across = if is_one_clock { Self::of(&answered, None) } else { Self::default() };
         let (context, generation) = (Self::of(context, None), Self::of(generation, None));
         let decode = positive(answer.first, answer.ended);
-        let later = tokens.and_then(|tokens| u64::try_from(tokens).ok()?.checked_sub(1 + answer.skipped));
         Self {
             queue: context.queue.or(generation.queue),
             prefill: context.prefill.or(generation.prefill),
@@ -178,9 +180,7 @@ impl Latencies {
             decode,
             inference: across.inference.or(generation.inference).or(context.inference),
             e2e: across.e2e.or(generation.e2e).or(context.e2e),
-            time_per_output_token: decode
-                .zip(later.filter(|tokens| *tokens > 0))
-                .map(|(seconds, tokens)| seconds / tokens as f64),
+            time_per_output_token: per_token(decode, tokens, answer.skipped),
         }
     }
 

@@ -32,8 +32,6 @@ with_defaults! {
         /// Requests by finish reason, in the order of [`trtllm_records::perf_metrics::FinishReason::ALL`]. Absent if no publisher
         /// reports why requests end.
         pub finished: Option<Finished>,
-        /// Finished requests have come with the reason of their end.
-        pub entries_have_reasons: bool,
         /// Requests that ended well, or all completed requests if finish reasons are unknown.
         pub succeeded: u64,
         /// From trtllm-serve's own metrics.

@@ -17,6 +17,7 @@ use self::finished::Finished;
 use super::finished_request::FinishedRequest;
 use super::lifecycle::Lifecycle;
 use super::observer::{EntryOfRequest, Observer, Scope};
+use super::page_counts::PageCounts;
 use super::page_times::PageTimes;
 use super::request_times::{RequestTimes, Times};
 use super::request_totals::{LatencySource, RequestTotals};
@@ -32,7 +33,7 @@ pub struct RequestFold {
     /// See `EngineAbout::stamps_first_token_early`.
     pub first_token_is_early: bool,
     pub totals: RequestTotals,
-    choices: Choices,
+    pub(super) choices: Choices,
     /// What tells an open quantity, oldest first, with the quantities for which it has counted or never will.
     waiting: VecDeque<(Finished, Done)>,
     successes: Successes,
@@ -69,19 +70,14 @@ impl RequestFold {
         // The prefill position of a complete request is the length of its prompt, unless the request was paused.
         let prompt = lifecycle.and_then(|lifecycle| lifecycle.prompt_tokens).or(row.context_prefill_position);
         let row = &RequestStats { context_prefill_position: prompt, ..row.clone() };
-        self.note_rows();
+        self.choices.has_rows = true;
         let decoded = row.avg_num_decoded_tokens_per_iter.filter(|_| row.num_generated_tokens != Some(0));
         if let Some(tokens) = decoded.filter(|tokens| *tokens > 0.0) {
             self.totals.times.decoded_tokens_per_iteration.observe(tokens);
         }
         let request = FinishedRequest::of_row(row, lifecycle);
         observer.complete_row(row, &request.times);
-        self.absorb(Finished::OfRow { request, is_sampled }, now, observer);
-    }
-
-    /// Notes that the engine sends rows of its requests.
-    pub(crate) fn note_rows(&mut self) {
-        self.choices.note_rows();
+        self.absorb(Finished::Request { source: Source::Rows, request, is_sampled }, now, observer);
     }
 
     /// Folds the RequestPerfMetrics or the span of one finished request. Returns false if the engine has both, and this is the other one.
@@ -95,15 +91,15 @@ impl RequestFold {
         let EntryContext { is_span, tokens_per_block, handling_lag } = *engine;
         let request = FinishedRequest::of_entry(entry, self.first_token_is_early);
         let has_times = request.latencies.any();
-        let finished = if is_span { Finished::OfSpan(request) } else { Finished::OfEntry(request) };
-        let is_first_report = self.choices.note_request(finished.source(), has_times);
+        let source = if is_span { Source::Spans } else { Source::Entries };
+        let is_first_report = self.choices.note_request(source, has_times);
         if is_first_report {
             self.page_times.entries += u64::from(has_times);
             self.ends.entries += u64::from(has_times);
         }
         self.absorb_steps(entry);
         self.observe_what_only_entries_tell(&request, is_first_report);
-        self.absorb(finished, now, observer);
+        self.absorb(Finished::Request { source, request, is_sampled: false }, now, observer);
         if is_first_report {
             let has_times = has_times && self.choices.taken(Quantity::Outcomes) != Some(Source::Rows);
             observer.entry(&EntryOfRequest { request: &request, has_times, tokens_per_block, handling_lag, now });
@@ -221,9 +217,7 @@ impl RequestFold {
         let totals = &mut self.totals;
         match finished {
             _ if !counts => {}
-            Finished::OfEntry(request) | Finished::OfSpan(request) | Finished::OfRow { request, .. } => {
-                totals.observe(quantity, request)
-            }
+            Finished::Request { request, .. } => totals.observe(quantity, request),
             Finished::OnPage(more) => totals.observe_page(quantity, more),
         }
     }
@@ -246,10 +240,11 @@ impl RequestFold {
         };
         match finished {
             Finished::OnPage(more) => observer.page(more, scope),
-            Finished::OfEntry(request) | Finished::OfSpan(request) => observer.served(&request.served, scope),
-            Finished::OfRow { request, is_sampled } if counts => observer.row_counted(request, !is_sampled),
-            Finished::OfRow { request, is_sampled: false } => observer.served(&request.served, scope),
-            Finished::OfRow { .. } => {}
+            Finished::Request { source: Source::Rows, request, is_sampled } if counts => {
+                observer.row_counted(request, !is_sampled);
+            }
+            Finished::Request { is_sampled: true, .. } => {}
+            Finished::Request { request, .. } => observer.served(&request.served, scope),
         }
     }
 
@@ -289,14 +284,14 @@ impl RequestFold {
         self.choices.decide();
         self.count_waiting(observer);
         self.choices = Choices::default();
-        self.server.note_restart();
+        self.server.counts.note_restart();
         self.page_times = PageTimes::default();
     }
 
     /// See [`super::EngineFold::resume`]. The next page of trtllm-serve is a new baseline.
     pub(crate) fn resume(&mut self, observer: &mut impl Observer) {
         self.restart(observer);
-        self.server.resume();
+        self.server.counts = PageCounts::default();
     }
 
     fn observe_draft_tokens(&mut self, spec: &SpeculativeDecodingMetrics, request: Option<u64>) {
@@ -330,12 +325,12 @@ impl RequestFold {
             self.take_times_of_page();
         }
         let by_entries = by_entries(&self.choices);
-        self.successes.settle(self.ends, by_entries, self.totals.finished.as_ref(), self.choices.is_decided());
+        self.successes.settle(self.ends, by_entries, self.totals.finished.as_ref(), self.choices.is_decided);
         self.totals.succeeded = self.successes.total;
         let by_page = [Quantity::Outcomes, Quantity::TimePerToken]
             .iter()
             .any(|quantity| self.choices.taken(*quantity) == Some(Source::Page));
-        let is_fast = self.choices.is_decided() && !by_page;
+        let is_fast = self.choices.is_decided && !by_page;
         // What waited is judged first.
         observer.settled(completed, if is_fast { TOLD_WITHIN } else { DECIDED_WITHIN }, now);
     }
@@ -655,7 +650,7 @@ mod tests {
         assert_eq!(counted(&fold), (1, 1, 1));
         // Rows of requests that run show that those of finished ones come, too.
         fold.restart(&mut ());
-        fold.note_rows();
+        fold.choices.has_rows = true;
         fold.absorb_perf_metrics(&entry(), &EntryContext::default(), now, &mut ());
         assert_eq!(counted(&fold), (1, 1, 1));
         fold.settle(0, now + DECIDED_WITHIN, &mut ());
@@ -789,7 +784,7 @@ mod tests {
         for _ in 0..2 * MOST_WAITING {
             fold.absorb_server_metrics(&page, now, &mut ());
         }
-        assert_eq!((fold.waiting.len(), fold.choices.is_decided()), (0, false));
+        assert_eq!((fold.waiting.len(), fold.choices.is_decided), (0, false));
     }
 
     #[test]

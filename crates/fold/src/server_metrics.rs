@@ -91,7 +91,7 @@ impl HistogramIncrease {
 
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ServerFold {
-    counts: PageCounts<(ServerCounter, u64)>,
+    pub counts: PageCounts<(ServerCounter, u64)>,
     /// Histograms without a sum on the last page, in the order of [`RequestHistogram::ALL`].
     lacks_sum: [bool; RequestHistogram::ALL.len()],
     /// The server has metrics of finished requests.
@@ -106,21 +106,6 @@ impl CountName for (ServerCounter, u64) {
 }
 
 impl ServerFold {
-    /// Makes the counts of the next page only a baseline.
-    pub(crate) fn resume(&mut self) {
-        self.counts = PageCounts::default();
-    }
-
-    /// Notes that the engine has restarted, so its server may have restarted, too.
-    pub(crate) fn note_restart(&mut self) {
-        self.counts.note_restart();
-    }
-
-    /// Notes that a record of the engine has come.
-    pub(crate) fn note_record(&mut self) {
-        self.counts.note_record();
-    }
-
     /// Requests that finished or failed since the first reading.
     pub(crate) fn finished(&self) -> Option<u64> {
         self.known.then_some(self.finished)
@@ -489,7 +474,7 @@ mod tests {
                 folded.absorb_server_metrics(&times("1", 0, high), Instant::now(), &mut judged);
             }
             assert_eq!(observed(&mut folded), [(4, 2.0, 4); 7], "nothing counts until the reason is known");
-            folded.server.note_record();
+            folded.server.counts.note_record();
             if restarted {
                 folded.restart(&mut judged);
             }

@@ -494,7 +494,7 @@ fn an_engine_whose_log_is_silent_is_idle_and_not_stalled() {
     bench.engine.health.answered(bench.now);
     assert_eq!(bench.engine.health.state(bench.now), EngineState::Idle, "a log tells no end of a request");
     assert_eq!(bench.engine.overlaps(), None, "nor the kind of the loop");
-    assert_eq!(bench.engine.timed_batch().unwrap().time.seconds, 0.01);
+    assert_eq!(bench.engine.timed_batch.unwrap().time.seconds, 0.01);
 }
 
 #[test]
@@ -724,7 +724,7 @@ fn context_worker(iter: u64, scheduled: i64, used: i64) -> IterationStats {
 /// The server has answered all requests, so its counters say that none is left.
 fn answer_all(bench: &mut Bench) {
     for _ in 0..8 {
-        bench.engine.absorb_perf_metrics(&PerfMetricsEntry::default(), bench.now, &mut ()).unwrap();
+        bench.engine.absorb_entry(&PerfMetricsEntry::default(), false, bench.now, &mut ()).unwrap();
     }
 }
 

@@ -174,14 +174,14 @@ impl Intake {
             self.note_folded(folded);
             let Some(recorder) = &mut self.recorder else {
                 if let Message::Record(record) = message {
-                    records.push((record, engine.observed.fold.timed_batch()));
+                    records.push((record, engine.observed.fold.timed_batch));
                 }
                 continue;
             };
             if let Message::Record(record) = &mut message
                 && index >= copied_from
             {
-                records.push((copy_to_keep(record), engine.observed.fold.timed_batch()));
+                records.push((copy_to_keep(record), engine.observed.fold.timed_batch));
             }
             recorder.message(message, at.to_record());
         }
@@ -203,7 +203,7 @@ impl Intake {
             if let Entry::Message(Message::Record(record)) = &mut line.entry
                 && index >= copied_from
             {
-                records.push((copy_to_keep(record), engine.observed.fold.timed_batch()));
+                records.push((copy_to_keep(record), engine.observed.fold.timed_batch));
             }
             if let Some(recorder) = &mut self.recorder {
                 recorder.line(line);
@@ -564,7 +564,7 @@ mod tests {
             (batch.messages, batch.notice) = (messages, Some("of the source"));
             intake.end_poll(&mut batch, Duration::ZERO, Ok(Presence::Present), Moment::now());
             let engine = intake.engine();
-            (engine.source.notice, engine.totals().iterations, engine.requests().entries_have_reasons)
+            (engine.source.notice, engine.totals().iterations, engine.requests().finished.is_some())
         };
         let record = |iter| {
             Message::Record(Box::new(IterationStats {

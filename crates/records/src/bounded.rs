@@ -3,39 +3,25 @@
 
 use serde::de::{Deserialize, DeserializeSeed as _, Deserializer, IgnoredAny, SeqAccess};
 
-use super::lenient::{self, Any, Element, Lenient, Number};
-use super::schema::Schema;
+use super::lenient::{self, Any, Lenient, Number};
 
-/// Limit of the requests in one record. 8192 requests take 1.5 MB. Further requests are skipped.
-const MAX_REQUESTS: usize = 8192;
 /// Limit of the KV cache levels in a list.
 const MAX_LEVELS: usize = 64;
 /// Longest id or name in bytes.
 const MAX_TEXT: usize = 64;
 
-/// Reads the requests of a record. Null becomes `None`. A value of a wrong type becomes one unreadable request.
-pub(super) fn requests<'de, D, T>(array: D) -> Result<Option<Vec<T>>, D::Error>
-where
-    D: Deserializer<'de>,
-    T: Schema + Deserialize<'de>,
-{
-    let sentinel: fn() -> _ = || Some(vec![Element(T::wrong_type_sentinel())]);
-    let requests: Option<Vec<Element<T>>> = Any(Bounded(MAX_REQUESTS, sentinel)).deserialize(array)?;
-    Ok(requests.map(|requests| requests.into_iter().map(|Element(request)| request).collect()))
-}
-
 /// Reads a list with one number for each cache level. Null becomes `None`. A value of a wrong type becomes one unreadable
 /// number.
 pub(super) fn levels<'de, D: Deserializer<'de>>(array: D) -> Result<Option<Vec<i64>>, D::Error> {
     let sentinel: fn() -> _ = || Some(vec![Count(i64::UNREADABLE)]);
-    let counts: Option<Vec<Count>> = Any(Bounded(MAX_LEVELS, sentinel)).deserialize(array)?;
+    let counts: Option<Vec<Count>> = self::array(array, MAX_LEVELS, sentinel)?;
     Ok(counts.map(|counts| counts.into_iter().map(|Count(count)| count).collect()))
 }
 
 /// Names of cache levels. A name that is too long becomes empty. It is not removed, because its position in the list is
 /// the number of the level.
 pub(super) fn level_names<'de, D: Deserializer<'de>>(array: D) -> Result<Option<Vec<String>>, D::Error> {
-    let names: Option<Vec<ShortText>> = Any(Bounded(MAX_LEVELS, || None)).deserialize(array)?;
+    let names: Option<Vec<ShortText>> = self::array(array, MAX_LEVELS, || None)?;
     Ok(names.map(|names| names.into_iter().map(|ShortText(name)| name.unwrap_or_default().into()).collect()))
 }
 
@@ -101,7 +87,15 @@ impl<'de> Deserialize<'de> for ShortText {
     }
 }
 
-/// An array. Elements beyond the limit are skipped. The function returns what a value of another type becomes.
+/// Reads an array. Elements beyond `limit` are skipped. Null becomes `None`, and a value of another type the result of `sentinel`.
+pub(super) fn array<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
+    array: D,
+    limit: usize,
+    sentinel: fn() -> Option<Vec<T>>,
+) -> Result<Option<Vec<T>>, D::Error> {
+    Any(Bounded(limit, sentinel)).deserialize(array)
+}
+
 struct Bounded<T>(usize, fn() -> Option<Vec<T>>);
 
 impl<'de, T: Deserialize<'de>> Lenient<'de> for Bounded<T> {

@@ -57,6 +57,14 @@ impl KvCacheStats {
     }
 }
 
+impl InflightBatchingStats {
+    /// The batches of pipeline parallelism take turns, so several passes run at the same time. Each has a number, the first one 0.
+    #[must_use]
+    pub fn is_in_pipeline(&self) -> bool {
+        self.micro_batch_id.is_some_and(|id| id > 0)
+    }
+}
+
 impl StaticBatchingStats {
     /// True if all values are 0, which means that there is no static batching.
     #[must_use]

@@ -13,16 +13,6 @@ pub trait NamedNumbers: Default {
 
     /// Calls `add` with each number and the number of the same name in `more`.
     fn add_each(&mut self, more: Self, add: impl Fn(&mut Option<Self::Number>, Option<Self::Number>));
-
-    /// A struct in which every number is 0.
-    fn zeros() -> Self
-    where
-        Self::Number: Default,
-    {
-        let mut zeros = Self::default();
-        zeros.add_each(Self::default(), |number, _| *number = Some(Self::Number::default()));
-        zeros
-    }
 }
 
 /// `named_numbers! { pub struct Memory: u64 { total = "total", used = "used" } }` makes a struct with the fields `total` and

@@ -1,10 +1,8 @@
 //! RequestPerfMetrics: the exact times of a finished request, sent once. Times are seconds on the engine's steady
 //! clock, or ISO 8601 as in older documentation, so only differences are meaningful.
 
-use serde::de::Deserializer;
 use serde::{Deserialize, Serialize};
 
-use super::lenient;
 use super::named_variants::named_variants;
 pub use super::statistics::{
     PerfMetricsEntry, RequestKvCacheMetrics, RequestPerfMetrics, SpeculativeDecodingMetrics, TimingMetrics,
@@ -72,13 +70,6 @@ impl TimingMetrics {
             kv_cache_size: self.kv_cache_size,
         }
     }
-}
-
-/// Reads the entry of one server and drops the entries nested in it, which would take many times the memory of their
-/// text.
-pub(super) fn nested<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Box<PerfMetricsEntry>>, D::Error> {
-    let nested: Option<PerfMetricsEntry> = lenient::object(deserializer, || None)?;
-    Ok(nested.map(|nested| Box::new(PerfMetricsEntry { ctx_perf_metrics: None, gen_perf_metrics: None, ..nested })))
 }
 
 #[cfg(test)]

@@ -16,37 +16,13 @@ const MAX_ROWS: usize = 1024;
 /// Rows by id, in the engine's order. A row with an id that is too long is skipped. This is not a map, because a
 /// `BTreeMap` takes 5 KB for a single row of KV cache statistics, and a record has up to four such objects.
 #[derive(Debug, Clone, PartialEq)]
-pub struct PoolRows<R>(Vec<(Box<str>, R)>);
+pub struct PoolRows<R>(pub Vec<(Box<str>, R)>);
 
 impl<R> PoolRows<R> {
-    pub(super) fn from_row(row: R) -> Self {
-        Self(vec![("".into(), row)])
-    }
-
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
     /// Approximate memory in bytes.
     #[must_use]
     pub fn weight(&self) -> usize {
         self.0.capacity() * size_of::<(Box<str>, R)>() + self.0.iter().map(|(id, _)| id.len()).sum::<usize>()
-    }
-
-    /// Frees unused capacity.
-    pub fn shrink_to_fit(&mut self) {
-        self.0.shrink_to_fit();
-    }
-
-    /// Removes the rows for which `keep` returns false. `keep` may change the other rows.
-    pub fn retain(&mut self, mut keep: impl FnMut(&mut R) -> bool) {
-        self.0.retain_mut(|(_, row)| keep(row));
     }
 
     pub fn values(&self) -> impl Iterator<Item = &R> {

@@ -64,6 +64,8 @@ pub enum Ranks {
     First,
     /// The sum of the known values.
     Sum,
+    /// The largest of the known values.
+    Largest,
     /// The sum. It is unknown if one value is, because a part would be compared with the whole.
     All,
     /// Like `Sum`. The value counts what happened since the previous record, so it adds up over records, too.
@@ -95,6 +97,10 @@ impl Field {
 
     pub(crate) const fn sum(self) -> Self {
         Self { ranks: Ranks::Sum, ..self }
+    }
+
+    pub(crate) const fn largest(self) -> Self {
+        Self { ranks: Ranks::Largest, ..self }
     }
 
     pub(crate) const fn all(self) -> Self {
@@ -268,7 +274,7 @@ macro_rules! schema {
 
                 fn read<'de, A: serde::de::MapAccess<'de>>(&mut self, field: usize, object: &mut A) -> Result<(), A::Error> {
                     $(if field == Position::$member as usize {
-                        self.$member = object.next_value_seed(crate::schema::Value::<kind::$Kind, $type>::default())?;
+                        self.$member = object.next_value_seed(crate::schema::Value::<kind::$Kind, $type>(std::marker::PhantomData))?;
                         return Ok(());
                     })*
                     Ok(())
@@ -297,6 +303,7 @@ macro_rules! schema {
                     $(match const { Self::FIELDS[Position::$member as usize].ranks } {
                         Ranks::First => {}
                         Ranks::Sum | Ranks::Events => <kind::$Kind as Kind<$type>>::add_known(&mut self.$member, &row.$member),
+                        Ranks::Largest => <kind::$Kind as Kind<$type>>::keep_larger(&mut self.$member, &row.$member),
                         Ranks::All => <kind::$Kind as Kind<$type>>::add_all(&mut self.$member, &row.$member),
                     })*
                 }
@@ -383,13 +390,7 @@ impl<S: Schema> Lenient<'_> for Find<S> {
 
 /// Reads a value of this kind.
 #[allow(unnameable_types, reason = "only the macro names it")]
-pub(crate) struct Value<K, T>(PhantomData<(K, T)>);
-
-impl<K, T> Default for Value<K, T> {
-    fn default() -> Self {
-        Self(PhantomData)
-    }
-}
+pub(crate) struct Value<K, T>(pub PhantomData<(K, T)>);
 
 impl<'de, K: Kind<T>, T> DeserializeSeed<'de> for Value<K, T> {
     type Value = Option<T>;

@@ -104,7 +104,7 @@ macro_rules! executor_statistics {
                 @cpp tokens_per_block: i64 = "tokensPerBlock" [BlockTokens];
                 /// Used share of the blocks. Only the iteration log has it (`kv_cache_util`), which has no numbers of
                 /// blocks.
-                used_share: f64 = "usedShare" [Share when(PyTorch)];
+                used_share: f64 = "usedShare" [Share largest when(PyTorch)];
                 @cpp alloc_total_blocks: i64 = "allocTotalBlocks" [Cumulative];
                 @cpp alloc_new_blocks: i64 = "allocNewBlocks" [Cumulative];
                 @cpp reused_blocks: i64 = "reusedBlocks" [Cumulative sum];

@@ -2,12 +2,11 @@
 //! `time_breakdown_metrics`. A request may have a hundred thousand steps, so they are parsed one by one and unused
 //! values are dropped.
 
-use serde::Deserialize;
 use serde::de::{DeserializeSeed as _, Deserializer, SeqAccess};
 use serde::ser::{Serialize, SerializeSeq as _, Serializer};
 
 use super::lenient::{Any, Element, Lenient, Number as _};
-use super::schema::kind::{Kind as _, Milliseconds, Seconds};
+use super::schema::kind::{Kind, Milliseconds, Seconds};
 use super::schema::{Rejected, Schema as _};
 pub use super::statistics::{Step, StepTimes};
 
@@ -39,28 +38,8 @@ impl Steps {
         Self { token_times: vec![f64::UNREADABLE], ..Self::default() }
     }
 
-    /// Stands for the list in a value that is not an object.
-    pub(super) fn wrong_type_sentinel() -> Self {
-        Self { gpu_forward_ms: Some(f64::UNREADABLE), ..Self::unreadable() }
-    }
-
     fn has_possible_times(&self) -> bool {
         self.token_times.iter().all(|time| Seconds::is_possible(&Some(*time)))
-    }
-
-    pub(super) fn is_plausible(&self) -> bool {
-        self.has_possible_times()
-            && Milliseconds::is_possible(&self.gpu_forward_ms)
-            && Milliseconds::is_possible(&self.gpu_sample_ms)
-    }
-
-    pub(super) fn repair(&mut self, rejected: &mut Rejected) {
-        if !self.has_possible_times() {
-            self.token_times = Vec::new();
-            rejected.value("tokenTime");
-        }
-        Milliseconds::repair(&mut self.gpu_forward_ms, "gpuForwardTime", rejected);
-        Milliseconds::repair(&mut self.gpu_sample_ms, "gpuSampleTime", rejected);
     }
 
     fn add(&mut self, step: &Step) {
@@ -80,8 +59,12 @@ impl Steps {
     }
 }
 
-impl<'de> Deserialize<'de> for Steps {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+/// The steps of one phase of a request. If one time is invalid, the list is dropped: a gap would span two steps.
+#[derive(Debug)]
+pub struct StepList;
+
+impl Kind<Steps> for StepList {
+    fn read<'de, D: Deserializer<'de>>(steps: D) -> Result<Option<Steps>, D::Error> {
         struct Each;
         impl<'de> Lenient<'de> for Each {
             type Value = Steps;
@@ -98,7 +81,33 @@ impl<'de> Deserialize<'de> for Steps {
                 Ok(Some(steps))
             }
         }
-        Any(Each).deserialize(deserializer).map(Option::unwrap_or_default)
+        Any(Each).deserialize(steps).map(|steps| Some(steps.unwrap_or_default()))
+    }
+
+    fn wrong_type_sentinel() -> Option<Steps> {
+        Some(Steps { gpu_forward_ms: Some(f64::UNREADABLE), ..Steps::unreadable() })
+    }
+
+    fn is_possible(steps: &Option<Steps>) -> bool {
+        steps.as_ref().is_none_or(|steps| {
+            steps.has_possible_times()
+                && Milliseconds::is_possible(&steps.gpu_forward_ms)
+                && Milliseconds::is_possible(&steps.gpu_sample_ms)
+        })
+    }
+
+    fn repair(steps: &mut Option<Steps>, _: &'static str, rejected: &mut Rejected) {
+        let Some(steps) = steps else { return };
+        if !steps.has_possible_times() {
+            steps.token_times = Vec::new();
+            rejected.value("tokenTime");
+        }
+        Milliseconds::repair(&mut steps.gpu_forward_ms, "gpuForwardTime", rejected);
+        Milliseconds::repair(&mut steps.gpu_sample_ms, "gpuSampleTime", rejected);
+    }
+
+    fn weight(steps: &Option<Steps>) -> usize {
+        steps.as_ref().map_or(0, |steps| steps.token_times.capacity() * size_of::<f64>())
     }
 }
 

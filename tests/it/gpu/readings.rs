@@ -279,11 +279,13 @@ fn an_impossible_reading_is_absent_and_counted_and_the_others_are_shown() {
     // A GPU can have no free memory.
     assert_eq!((now.memory.total_bytes.take(), now.memory.free_bytes.take()), (Some(150_754_820_096), Some(0)));
     now.activity.fp16 = None;
+    let mut zeros = ThrottleTimes::default();
+    zeros.add_each(ThrottleTimes::default(), |time, _| *time = Some(0));
     let expected = GpuReadings {
         clocks_event_reasons: Some(1),
         performance_state: Some(0),
         mig_enabled: Some(false),
-        throttle_ns: ThrottleTimes { power: None, ..ThrottleTimes::zeros() },
+        throttle_ns: ThrottleTimes { power: None, ..zeros },
         ..GpuReadings::default()
     };
     assert_eq!(now, expected);

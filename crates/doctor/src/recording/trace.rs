@@ -142,7 +142,7 @@ impl TracedEngine {
         if self.observed.absorb(record, Instant::now(), self.received.us).is_err() {
             return Ok(());
         }
-        let told = self.observed.fold.timed_batch();
+        let told = self.observed.fold.timed_batch;
         self.timed = told.or(self.timed);
         let rank = rank(record);
         if !self.last.contains_key(&rank) {

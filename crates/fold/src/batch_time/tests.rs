@@ -26,7 +26,7 @@ fn times(records: &[IterationStats]) -> BTreeMap<u64, (f64, Option<f64>)> {
     for record in records {
         let wall_us = record.timestamp.map_or(0, |time| time.micros);
         engine.absorb(record, now, wall_us, &mut ()).unwrap();
-        if let Some(TimedBatch { iter: Some(iter), time, .. }) = engine.timed_batch() {
+        if let Some(TimedBatch { iter: Some(iter), time, .. }) = engine.timed_batch {
             times.insert(iter, (time.seconds * 1e3, time.device_seconds.map(|seconds| seconds * 1e3)));
         }
     }

@@ -92,12 +92,13 @@ pub(crate) struct Choices {
     /// When the first request finished.
     since: Option<Instant>,
     /// Nothing is open any more.
-    is_decided: bool,
+    pub(crate) is_decided: bool,
     without_entries: bool,
     /// Which of entries and spans was the first to tell times.
     first: Option<Source>,
     has_spans: bool,
-    has_rows: bool,
+    /// The engine sends rows of its requests.
+    pub(crate) has_rows: bool,
     has_page: bool,
 }
 
@@ -117,10 +118,6 @@ impl Choices {
     /// Notes that a request has finished.
     pub(crate) fn begin(&mut self, now: Instant) {
         self.since.get_or_insert(now);
-    }
-
-    pub(crate) fn is_decided(&self) -> bool {
-        self.is_decided
     }
 
     /// Notes an entry or a span. Returns whether the source is the first of both to tell times, or tells something before that.
@@ -166,10 +163,6 @@ impl Choices {
             Source::Rows => self.has_rows,
             Source::Page => self.has_page,
         }
-    }
-
-    pub(crate) fn note_rows(&mut self) {
-        self.has_rows = true;
     }
 
     /// Notes that the page was read.

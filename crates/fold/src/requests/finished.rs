@@ -8,13 +8,8 @@ use crate::server_metrics::Increase;
 
 #[derive(Debug, Clone)]
 pub(super) enum Finished {
-    OfEntry(FinishedRequest),
-    OfSpan(FinishedRequest),
-    OfRow {
-        request: FinishedRequest,
-        /// Not all requests have rows, so objectives do not judge this one.
-        is_sampled: bool,
-    },
+    /// What an entry, a span or the rows tell of a request. `is_sampled`: not all requests have rows, so objectives do not judge this one.
+    Request { source: Source, request: FinishedRequest, is_sampled: bool },
     /// The requests that were added to the server's page.
     OnPage(Increase),
 }
@@ -22,21 +17,19 @@ pub(super) enum Finished {
 impl Finished {
     pub(super) fn source(&self) -> Source {
         match self {
-            Self::OfEntry(_) => Source::Entries,
-            Self::OfSpan(_) => Source::Spans,
-            Self::OfRow { .. } => Source::Rows,
+            Self::Request { source, .. } => *source,
             Self::OnPage(_) => Source::Page,
         }
     }
 
     /// Whether it tells the quantity.
     pub(super) fn has(&self, quantity: Quantity) -> bool {
-        let (request, has_times) = match self {
-            Self::OfEntry(request) | Self::OfSpan(request) => (request, request.latencies.any()),
-            // A row has times, known or not: without better ones they show which requests have none.
-            Self::OfRow { request, .. } => (request, true),
+        let (source, request) = match self {
+            Self::Request { source, request, .. } => (*source, request),
             Self::OnPage(more) => return more.has(quantity),
         };
+        // A row has times, known or not: without better ones they show which requests have none.
+        let has_times = source == Source::Rows || request.latencies.any();
         match quantity {
             Quantity::Times | Quantity::Outcomes => has_times,
             Quantity::TimePerToken => request.latencies.time_per_output_token.is_some(),

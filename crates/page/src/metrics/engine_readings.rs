@@ -12,7 +12,6 @@ use trtllm_fold::{EngineTotals, Latest};
 use trtllm_records::BenchReport;
 use trtllm_records::gpu::EngineGpus;
 use trtllm_records::iteration::SpecDecodingStats;
-use trtllm_records::named_numbers::NamedNumbers as _;
 use trtllm_what_if::Headroom;
 
 use trtllm_engines::{Engine, EngineJudgement};
@@ -133,8 +132,8 @@ impl EngineReadings<'_> {
 
     /// Prompt tokens found in the KV cache: the larger of the server's own count and the sum over tiers.
     pub(super) fn cached_tokens(&self) -> Option<u64> {
-        let by_tier = self.totals.pools.cached_tokens.by_tier.numbers();
-        self.requests.cached_tokens().max(by_tier.flatten().reduce(u64::saturating_add))
+        let by_tier = self.totals.pools.cached_tokens.by_tier;
+        self.requests.cached_tokens().max(by_tier.into_iter().flatten().reduce(u64::saturating_add))
     }
 
     /// The lengths of requests. trtllm-serve reports only the sum over its requests. Then the histogram has only the

@@ -4,12 +4,12 @@ use serde::de::{Deserialize, Deserializer};
 
 use super::{Rejected, Schema};
 use crate::bounded;
-use crate::lenient::{self, Number as _};
+use crate::lenient::{self, Element, Number as _};
 use crate::perf_metrics::PerfMetricsEntry;
 use crate::request::RequestStats;
 use crate::rows::PoolRows;
 use crate::saturating::{self, SaturatingAdd};
-use crate::step_times::Steps;
+pub use crate::step_times::StepList;
 use crate::timestamp::{self, RecordTime};
 
 /// A kind of values of type `T`.
@@ -43,6 +43,9 @@ pub trait Kind<T> {
 
     /// Adds another value. The sum becomes known with the first value.
     fn add_known(_: &mut Option<T>, _: &Option<T>) {}
+
+    /// Keeps the larger one of the known values.
+    fn keep_larger(_: &mut Option<T>, _: &Option<T>) {}
 
     /// Adds another value. The sum is unknown if one value is.
     fn add_all(_: &mut Option<T>, _: &Option<T>) {}
@@ -88,6 +91,12 @@ macro_rules! numbers {
             #[inline]
             fn add_known(total: &mut Option<$type>, more: &Option<$type>) {
                 saturating::add_known(total, *more);
+            }
+
+            fn keep_larger(largest: &mut Option<$type>, other: &Option<$type>) {
+                if *other > *largest {
+                    *largest = *other;
+                }
             }
 
             #[inline]
@@ -224,7 +233,9 @@ pub struct NestedEntry;
 
 impl Kind<Box<PerfMetricsEntry>> for NestedEntry {
     fn read<'de, D: Deserializer<'de>>(value: D) -> Result<Option<Box<PerfMetricsEntry>>, D::Error> {
-        crate::perf_metrics::nested(value)
+        let entry: Option<PerfMetricsEntry> = lenient::object(value, || None)?;
+        // They would take many times the memory of their text.
+        Ok(entry.map(|entry| Box::new(PerfMetricsEntry { ctx_perf_metrics: None, gen_perf_metrics: None, ..entry })))
     }
 
     fn is_possible(nested: &Option<Box<PerfMetricsEntry>>) -> bool {
@@ -248,7 +259,7 @@ pub struct Rows;
 
 impl<R: Schema + PartialEq + for<'de> Deserialize<'de>> Kind<PoolRows<R>> for Rows {
     fn read<'de, D: Deserializer<'de>>(value: D) -> Result<Option<PoolRows<R>>, D::Error> {
-        lenient::object(value, || Some(PoolRows::from_row(R::wrong_type_sentinel())))
+        lenient::object(value, || Some(PoolRows(vec![("".into(), R::wrong_type_sentinel())])))
     }
 
     fn is_possible(rows: &Option<PoolRows<R>>) -> bool {
@@ -258,7 +269,7 @@ impl<R: Schema + PartialEq + for<'de> Deserialize<'de>> Kind<PoolRows<R>> for Ro
     /// A row that is not an object is counted under the key of the view.
     fn repair(rows: &mut Option<PoolRows<R>>, key: &'static str, rejected: &mut Rejected) {
         let Some(rows) = rows else { return };
-        rows.retain(|row| {
+        rows.0.retain_mut(|(_, row)| {
             let mut repaired = Some(std::mem::take(row));
             Part::repair(&mut repaired, key, rejected);
             repaired.map(|repaired| *row = repaired).is_some()
@@ -270,13 +281,18 @@ impl<R: Schema + PartialEq + for<'de> Deserialize<'de>> Kind<PoolRows<R>> for Ro
     }
 }
 
+/// Limit of the requests in one record. 8192 requests take 1.5 MB. Further requests are skipped.
+const MAX_REQUESTS: usize = 8192;
+
 /// The requests of a record. A row with an impossible id is refused, because it would belong to another request.
 #[derive(Debug)]
 pub struct Requests;
 
 impl Kind<Vec<RequestStats>> for Requests {
     fn read<'de, D: Deserializer<'de>>(value: D) -> Result<Option<Vec<RequestStats>>, D::Error> {
-        bounded::requests(value)
+        let sentinel: fn() -> _ = || Some(vec![Element(RequestStats::wrong_type_sentinel())]);
+        let requests: Option<Vec<Element<RequestStats>>> = bounded::array(value, MAX_REQUESTS, sentinel)?;
+        Ok(requests.map(|requests| requests.into_iter().map(|Element(request)| request).collect()))
     }
 
     fn is_possible(requests: &Option<Vec<RequestStats>>) -> bool {
@@ -316,33 +332,5 @@ impl Kind<Vec<i64>> for Levels {
 
     fn weight(levels: &Option<Vec<i64>>) -> usize {
         levels.as_ref().map_or(0, Vec::capacity) * size_of::<i64>()
-    }
-}
-
-/// The steps of one phase of a request. If one time is invalid, the list is dropped: a gap would span two steps.
-#[derive(Debug)]
-pub struct StepList;
-
-impl Kind<Steps> for StepList {
-    fn read<'de, D: Deserializer<'de>>(value: D) -> Result<Option<Steps>, D::Error> {
-        Steps::deserialize(value).map(Some)
-    }
-
-    fn wrong_type_sentinel() -> Option<Steps> {
-        Some(Steps::wrong_type_sentinel())
-    }
-
-    fn is_possible(steps: &Option<Steps>) -> bool {
-        steps.as_ref().is_none_or(Steps::is_plausible)
-    }
-
-    fn repair(steps: &mut Option<Steps>, _: &'static str, rejected: &mut Rejected) {
-        if let Some(steps) = steps {
-            steps.repair(rejected);
-        }
-    }
-
-    fn weight(steps: &Option<Steps>) -> usize {
-        steps.as_ref().map_or(0, |steps| steps.token_times.capacity() * size_of::<f64>())
     }
 }

@@ -23,7 +23,7 @@ fn the_time_of_each_batch_is_the_true_one_in_every_scenario() {
         }
         let mut times: HashMap<u64, f64> = HashMap::new();
         let (engine, _) = folded::fold(config, 5, Objectives::default(), SECONDS, |_, _, observed| {
-            if let Some(TimedBatch { iter: Some(iter), time, .. }) = observed.fold.timed_batch() {
+            if let Some(TimedBatch { iter: Some(iter), time, .. }) = observed.fold.timed_batch {
                 times.insert(iter, time.seconds);
             }
         });

@@ -2,7 +2,7 @@
 
 use trtllm_analysis::attribution::{PARTS, RequestParts};
 use trtllm_analysis::objectives::{ObjectiveTotals, Outcomes};
-use trtllm_fold::cache_tiers::TierNumbers;
+use trtllm_fold::cache_tiers::Tier;
 use trtllm_fold::rank_totals::Rank;
 use trtllm_fold::request_totals::DraftTokens;
 use trtllm_records::named_numbers::NamedNumbers as _;
@@ -13,7 +13,7 @@ use super::{ENGINE, EngineReadings, FamilyWriter, RANK, When, families, rank_nam
 /// The tokens of each rank. Absent if statistics are sampled.
 fn rank_tokens(engine: &EngineReadings<'_>, series: &mut FamilyWriter<'_>, tokens: fn(&Rank) -> u64) {
     if let (Some(_), Some(totals)) = (engine.batch(), &engine.totals.ranks) {
-        totals.ranks().iter().for_each(|rank| series.with([("rank", rank_name(rank))], tokens(rank)));
+        totals.ranks.iter().for_each(|rank| series.with([("rank", rank_name(rank))], tokens(rank)));
     }
 }
 
@@ -112,12 +112,12 @@ families! {
             groups.")
         .feeds("kvCacheIterationStatsByPoolGroup iterOnboardBytes iterOffloadBytes iterIntraDeviceCopyBytes \
             iterHostDroppedBytes");
-    KvFullReusedBlocks(|engine, series| series.each(engine.totals.pools.full_reused)) =
-        ENGINE.counter("nv_trt_llm_kv_cache_full_reused_blocks_total").by("tier", TierNumbers::NAMES)
+    KvFullReusedBlocks(|engine, series| series.all(engine.totals.pools.full_reused)) =
+        ENGINE.counter("nv_trt_llm_kv_cache_full_reused_blocks_total").by("tier", &Tier::NAMES)
         .help("KV cache blocks reused completely, by the tier from which they were read.")
         .feeds("iterFullReusedBlocksByLevel");
-    KvPartialReusedBlocks(|engine, series| series.each(engine.totals.pools.partial_reused)) =
-        ENGINE.counter("nv_trt_llm_kv_cache_partial_reused_blocks_total").by("tier", TierNumbers::NAMES)
+    KvPartialReusedBlocks(|engine, series| series.all(engine.totals.pools.partial_reused)) =
+        ENGINE.counter("nv_trt_llm_kv_cache_partial_reused_blocks_total").by("tier", &Tier::NAMES)
         .help("KV cache blocks reused in part, by the tier from which they were read.")
         .feeds("iterPartialReusedBlocksByLevel");
     SsmSnapshotLookups(|engine| engine.totals.pools.snapshots.iter_snapshot_lookups) =
@@ -142,8 +142,8 @@ families! {
     DiskPrefetchedBlocks(|engine| engine.totals.pools.disk_prefetched_blocks) =
         ENGINE.counter("nv_trt_llm_kv_cache_disk_prefetched_blocks_total")
         .help("KV cache blocks prefetched from disk to host.").feeds("iterDiskPrefetchBlocks");
-    CachedTokens(|engine, series| series.each(engine.totals.pools.cached_tokens.by_tier)) =
-        ENGINE.counter("nv_trt_llm_cached_tokens_total").by("tier", TierNumbers::NAMES)
+    CachedTokens(|engine, series| series.all(engine.totals.pools.cached_tokens.by_tier)) =
+        ENGINE.counter("nv_trt_llm_cached_tokens_total").by("tier", &Tier::NAMES)
         .help("Prompt tokens found in the KV cache, by tier.").feeds("iterCachedTokensByLevel kvCacheLevelTiers");
     SpecDraftTokens(|engine| engine.told(engine.batch()?.spec_decode_draft_tokens)) =
         ENGINE.counter("nv_trt_llm_spec_decode_draft_tokens_total").stable()

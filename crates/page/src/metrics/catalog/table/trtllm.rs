@@ -1,9 +1,8 @@
 //! trtllm-serve's own families (`--metrics.compat trtllm`), with the meaning that trtllm-serve gives them. As on its
 //! page, most counters appear with their first increase, and a histogram with its first observation.
 
-use trtllm_fold::cache_tiers::{LevelTokens, MAX_LEVELS, TierNumbers};
+use trtllm_fold::cache_tiers::{LevelTokens, MAX_LEVELS, Tier};
 use trtllm_fold::share::ratio;
-use trtllm_records::named_numbers::NamedNumbers as _;
 use trtllm_records::server_metrics::ConfigSection;
 
 use super::{Area, EngineReadings, FamilyWriter, Id, When, families, increased, seen};
@@ -149,8 +148,7 @@ families! {
         // Unlike trtllm-serve's other counters, these start at 0.
         for (level, LevelTokens { unnamed, by_tier }) in engine.totals.pools.cached_tokens.by_level.iter().enumerate() {
             let name = if level < MAX_LEVELS { level.to_string() } else { "other".to_owned() };
-            let tiers = TierNumbers::NAMES.iter().copied().zip(by_tier.numbers());
-            for (tier, tokens) in std::iter::once(("", *unnamed)).chain(tiers) {
+            for (tier, tokens) in std::iter::once(("", *unnamed)).chain(Tier::NAMES.into_iter().zip(*by_tier)) {
                 series.with([("cache_level", name.clone()), ("cache_tier", tier.to_owned())], tokens);
             }
         }
