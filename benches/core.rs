@@ -96,7 +96,7 @@ fn recording(what: &str, record: serde_json::Value) {
     println!("  {with:8.0} ns  fold and publish, recorded");
     println!("  {writer:8.0} ns  thread of the recorder");
     let total = (with - without + writer) / 1000.0;
-    println!("  → {total:.1} µs a record; {} written, {} dropped", counts.items_written(), counts.items_dropped());
+    println!("  → {total:.1} µs a record; {} written, {} dropped", counts.written.get(), counts.dropped.get());
     recorder.stop(Duration::from_secs(2));
     std::fs::remove_dir_all(directory).unwrap();
 }

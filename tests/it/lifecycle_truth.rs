@@ -8,7 +8,7 @@ use trtllm_bridge::{
     Executor, ExecutorOptions, FinishedRequest, RequestStatsPerIteration as SharedRequests, SyntheticLoad,
 };
 use trtllm_fold::histogram::Histogram;
-use trtllm_fold::request_totals::LatencySource;
+use trtllm_fold::request_totals::RequestSource;
 use trtllm_records::perf_metrics::TimingMetrics;
 use trtllm_records::{IterationStats, PerfMetricsEntry, RecordTime, RequestStatsPerIteration};
 use trtllm_sources::executor::records;
@@ -125,7 +125,7 @@ fn latencies_are_right(engine: &str, load: &SyntheticLoad) {
     let served = served(engine, load);
     let (engine, iteration) = fold(&served);
     let totals = &engine.fold.requests.totals;
-    assert_eq!((totals.source, engine.fold.totals.losses.lost), (LatencySource::RequestStats, 0));
+    assert_eq!((totals.source, engine.fold.totals.losses.lost), (Some(RequestSource::Rows), 0));
     let times = &totals.times;
     assert_eq!(served.finished.len() as u64, load.requests.unwrap());
     let timing = |entry: &PerfMetricsEntry| entry.perf_metrics.as_ref().unwrap().timing_metrics.unwrap();

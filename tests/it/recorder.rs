@@ -152,7 +152,7 @@ impl Recorded {
             self.poll(messages, Duration::from_millis(after));
             // This loop polls faster than any engine, so wait until the recorder has written most items.
             support::until(|| {
-                let written = self.counts.items_written();
+                let written = self.counts.written.get();
                 if self.sent < written + 500 { Ok(()) } else { Err(format!("{written} of {} are written", self.sent)) }
             });
         }
@@ -208,7 +208,7 @@ impl Recorded {
     fn stop(self) -> Seen {
         drop(self.intake);
         self.recorder.stop(support::TIMEOUT);
-        assert_eq!((self.counts.items_dropped(), self.counts.errors()), (0, 0));
+        assert_eq!((self.counts.dropped.get(), self.counts.errors.get()), (0, 0));
         Seen::of(&self.state)
     }
 }
@@ -403,10 +403,10 @@ fn the_oldest_segments_are_deleted_and_a_replay_counts_the_rest() {
         // Wait, so that the recorder's queue does not overflow.
         let sent = engine.sent;
         until(|| {
-            let written = engine.counts.items_written();
+            let written = engine.counts.written.get();
             ensure(written + 100 > sent, || format!("{written} of {sent} items"))
         });
-        assert!(engine.counts.bytes() <= MAX);
+        assert!(engine.counts.bytes.get() <= MAX);
         deleted = files(folder.path()).first().is_some_and(|first| {
             first.file_name().unwrap().to_str().unwrap().split('-').next().unwrap().parse::<u64>().unwrap() >= 4
         });
@@ -473,7 +473,7 @@ fn a_segment_that_is_cut_at_any_byte_is_read_up_to_the_last_whole_frame() {
     let mut engine = Recorded::start(folder.path(), 64 << 20, 7);
     engine.polls(4);
     // Wait, so that the items of the next polls are in another frame.
-    until(|| ensure(engine.counts.items_written() == engine.sent, || "not written".to_owned()));
+    until(|| ensure(engine.counts.written.get() == engine.sent, || "not written".to_owned()));
     engine.polls(4);
     engine.stop();
     let file = files(folder.path()).pop().unwrap();

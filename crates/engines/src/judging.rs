@@ -7,7 +7,6 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use parking_lot::Mutex;
 
 use trtllm_analysis::window::{Mark, Parts, PollCounts, SLOT_SECONDS, Window};
-use trtllm_fold::request_totals::LatencySource;
 use trtllm_fold::{EngineState, SEVERAL_ENGINES};
 use trtllm_records::gpu::{GpuInventory, GpuReading, GpuState};
 use trtllm_records::server_metrics::SEVERAL_FRONTENDS;
@@ -146,7 +145,7 @@ impl State {
         }
         let now = ExporterMark {
             log_lines_dropped: log::dropped_lines(),
-            items_not_recorded: self.recorder.get().map_or(0, trtllm_records::RecorderCounts::items_dropped),
+            items_not_recorded: self.recorder.get().map_or(0, |counts| counts.dropped.get()),
             publishers_refused: self.refused_publishers.counts(),
         };
         push(&mut host.exporter, now, MINUTE);
@@ -266,7 +265,7 @@ impl EngineSlot {
             before: judged.verdict.cause(),
         };
         let completed = engine.totals().requests_completed as f64;
-        let has_no_latencies = requests.source == LatencySource::None;
+        let has_no_latencies = requests.source == None;
         let has_no_goodput = objectives.is_some_and(|totals| totals.goodput_tokens.is_none());
         let (has_drafted, decoding_step) = (iterations.has_drafted, iterations.model.decoding_step());
         let bench = source.bench_report.clone();

@@ -116,7 +116,7 @@ impl EngineSlot {
         let engine = &mut **self.lock();
         let health = &engine.observed.fold.health;
         // If a poll has ended since `now`, it has already set the state.
-        if health.last_answer().is_some_and(|last| last < now) {
+        if health.last_answer.is_some_and(|last| last < now) {
             engine.state = health.state(now);
         }
     }

@@ -274,7 +274,7 @@ mod tests {
 
     use super::super::histogram::Histogram;
     use super::super::observer::Observer;
-    use super::super::request_totals::{LatencySource, RequestTotals};
+    use super::super::request_totals::{RequestSource, RequestTotals};
     use super::super::requests::{EntryContext, RequestFold};
     use super::super::served::Served;
     use trtllm_records::Message;
@@ -379,7 +379,7 @@ mod tests {
         assert_eq!((shown(&times.kv_cache_transfer), shown(&times.kv_cache_transfer_bytes)), ((1, 0.5), (1, 1024.0)));
         assert_eq!((shown(&times.kv_cache_blocks), shown(&times.iterations)), ((1, 7.0), (1, 5.0)));
         assert_eq!((totals.disaggregated_requests, totals.kv_cache_transfer_ms), (1, 500.0));
-        assert_eq!((totals.output_token_len.count(), totals.source), (1, LatencySource::PerfMetrics));
+        assert_eq!((totals.output_token_len.count(), totals.source), (1, Some(RequestSource::Entries)));
     }
 
     #[test]
@@ -525,10 +525,10 @@ mod tests {
         for entry in [without_times, without_parts, json!({"perf_metrics": {}})] {
             fold.absorb_perf_metrics(&serde_json::from_value(entry).unwrap(), &EntryContext::default(), now, &mut ());
         }
-        assert_eq!(fold.totals.source, LatencySource::None);
+        assert_eq!(fold.totals.source, None);
         fold.settle(0, now + Duration::from_secs(60), &mut ());
         // The row was not dropped, and the blocks that its entry tells, too, were counted once.
-        assert_eq!(fold.totals.source, LatencySource::RequestStats);
+        assert_eq!(fold.totals.source, Some(RequestSource::Rows));
         assert_eq!(shown(&fold.totals.times.kv_cache_blocks), (1, 7.0));
     }
 

@@ -47,7 +47,7 @@ pub(crate) const DOUBT: Duration = Duration::from_secs(2);
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Health {
     stale_after: Duration,
-    last_answer: Option<Instant>,
+    pub last_answer: Option<Instant>,
     last_record: Option<Instant>,
     /// The last record in which the engine ran a batch or had no work.
     last_progress: Option<Instant>,
@@ -103,11 +103,6 @@ impl Health {
         if any || self.last_record.is_none() {
             self.record(now, if any { Outstanding::Doubtful } else { Outstanding::No }, true);
         }
-    }
-
-    #[must_use]
-    pub fn last_answer(&self) -> Option<Instant> {
-        self.last_answer
     }
 
     /// Time since the last record.

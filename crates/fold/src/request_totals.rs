@@ -28,7 +28,8 @@ with_defaults! {
         pub kv_cache_transfer_ms: f64,
         pub disaggregated_requests: u64,
         pub times: RequestTimes,
-        pub source: LatencySource,
+        /// The source of the request latency histograms. Absent until a request has been observed.
+        pub source: Option<RequestSource>,
         /// Requests by finish reason, in the order of [`trtllm_records::perf_metrics::FinishReason::ALL`]. Absent if no publisher
         /// reports why requests end.
         pub finished: Option<Finished>,
@@ -105,19 +106,15 @@ impl RequestTotals {
 }
 
 named_variants! {
-    /// The source of the request latency histograms.
-    #[derive(Default)]
-    pub enum LatencySource {
-        /// No request has been observed.
-        #[default]
-        None = "none",
-        /// Changes of stage between iterations: exact to one iteration.
-        RequestStats = "request_stats",
-        /// The exact times of RequestPerfMetrics.
-        PerfMetrics = "perf_metrics",
-        /// The histograms of trtllm-serve's own page: exact to a bucket.
-        ServerMetrics = "server_metrics",
-        /// OTLP spans: exact.
-        Otlp = "otlp",
+    /// What tells of a finished request.
+    pub enum RequestSource {
+        /// The rows of a request in the records: exact to an iteration.
+        Rows = "request_stats",
+        /// RequestPerfMetrics, one entry a request: exact.
+        Entries = "perf_metrics",
+        /// The histograms and counters of trtllm-serve's page: exact to a bucket.
+        Page = "server_metrics",
+        /// OTLP spans, one a request: exact.
+        Spans = "otlp",
     }
 }

@@ -20,7 +20,7 @@ use super::observer::{EntryOfRequest, Observer, Scope};
 use super::page_counts::PageCounts;
 use super::page_times::PageTimes;
 use super::request_times::{RequestTimes, Times};
-use super::request_totals::{LatencySource, RequestTotals};
+use super::request_totals::RequestTotals;
 use super::saturating::{add, add_known, unsigned};
 use super::server_metrics::{Increase, ServerFold, ServerTotals};
 use super::share::share;
@@ -190,13 +190,7 @@ impl RequestFold {
             done.contains(&false)
         });
         self.waiting = waiting;
-        self.totals.source = match self.choices.taken(Quantity::Times) {
-            Some(Source::Entries) => LatencySource::PerfMetrics,
-            Some(Source::Spans) => LatencySource::Otlp,
-            Some(Source::Page) => LatencySource::ServerMetrics,
-            Some(Source::Rows) => LatencySource::RequestStats,
-            None => self.totals.source,
-        };
+        self.totals.source = self.choices.taken(Quantity::Times).or(self.totals.source);
     }
 
     /// Whether it is known if `finished` counts for the quantity, and how.
@@ -260,7 +254,7 @@ impl RequestFold {
         let is_of_page = |quantity| self.choices.taken(quantity) == Some(Source::Page);
         let (times, per_token) = (is_of_page(Quantity::Times), is_of_page(Quantity::TimePerToken));
         if times {
-            self.totals.source = LatencySource::None;
+            self.totals.source = None;
         }
         let mut without = RequestTimes::default();
         for histogram in RequestHistogram::ALL {
@@ -339,7 +333,7 @@ impl RequestFold {
     /// times of requests come from the page, so that all of them count the same.
     fn take_times_of_page(&mut self) {
         self.choices.leave_entries();
-        self.totals.source = LatencySource::ServerMetrics;
+        self.totals.source = Some(Source::Page);
         for (histogram, of_page) in RequestHistogram::ALL.into_iter().zip(&self.page_times.histograms) {
             let times = self.totals.times.of_server(histogram);
             if !histogram.is_only_on_page() && of_page.has_all_of(times) {
@@ -685,11 +679,11 @@ mod tests {
         fold.absorb_perf_metrics(&timed(10.25), &EntryContext::default(), now, &mut ());
         fold.absorb_complete_row(&row(), Some(&served), false, now, &mut ());
         fold.settle(0, now + DECIDED_WITHIN, &mut ());
-        assert_eq!(observed(&fold), (1, LatencySource::PerfMetrics));
+        assert_eq!(observed(&fold), (1, Some(Source::Entries)));
         fold.restart(&mut ());
         fold.absorb_complete_row(&row(), Some(&served), false, now, &mut ());
         fold.settle(0, now + DECIDED_WITHIN, &mut ());
-        assert_eq!(observed(&fold), (2, LatencySource::RequestStats));
+        assert_eq!(observed(&fold), (2, Some(Source::Rows)));
     }
 
     /// The row of a request of 2 s that got 9 tokens.
@@ -718,7 +712,7 @@ mod tests {
         let times = &fold.totals.times;
         let shown = |histogram: &Histogram| (histogram.count(), histogram.sum());
         assert_eq!(shown(&times.time_per_output_token), (2, 2.0 * 1.5 / 8.0));
-        assert_eq!((shown(&times.time_to_first_token), fold.totals.source), ((2, 0.5), LatencySource::PerfMetrics));
+        assert_eq!((shown(&times.time_to_first_token), fold.totals.source), ((2, 0.5), Some(Source::Entries)));
         assert_eq!(judge.scopes, [Scope::PerToken, Scope::WithoutPerToken, Scope::PerToken, Scope::WithoutPerToken]);
     }
 
@@ -747,8 +741,8 @@ mod tests {
             assert_eq!((times.count(), counted(&fold).0, fold.totals.succeeded), (3, 3, 3));
             (fold.totals.source, times.sum(), judge.scopes)
         };
-        assert_eq!(seen(false), (LatencySource::PerfMetrics, 1.5, vec![Scope::All; 3]));
-        assert_eq!(seen(true), (LatencySource::Otlp, 0.75, vec![Scope::All; 3]));
+        assert_eq!(seen(false), (Some(Source::Entries), 1.5, vec![Scope::All; 3]));
+        assert_eq!(seen(true), (Some(Source::Spans), 0.75, vec![Scope::All; 3]));
     }
 
     #[test]
@@ -758,14 +752,14 @@ mod tests {
         followed(&mut fold, now, &mut judge);
         fold.settle(0, now + DECIDED_WITHIN, &mut judge);
         fold.absorb_perf_metrics(&timed(10.25), &EntryContext::default(), now + DECIDED_WITHIN, &mut judge);
-        assert_eq!(shown(&fold), (1, LatencySource::RequestStats));
+        assert_eq!(shown(&fold), (1, Some(Source::Rows)));
         // What still waits at a restart is not lost.
         fold.restart(&mut judge);
         followed(&mut fold, now, &mut judge);
         fold.restart(&mut judge);
-        assert_eq!(shown(&fold), (2, LatencySource::RequestStats));
+        assert_eq!(shown(&fold), (2, Some(Source::Rows)));
         fold.absorb_perf_metrics(&timed(10.25), &EntryContext::default(), now, &mut judge);
-        assert_eq!(shown(&fold), (3, LatencySource::PerfMetrics));
+        assert_eq!(shown(&fold), (3, Some(Source::Entries)));
     }
 
     #[test]
@@ -796,6 +790,6 @@ mod tests {
         assert_eq!(per_token(&fold), 1);
         let page = ServerMetrics { several_frontends: true, ..ServerMetrics::default() };
         fold.absorb_server_metrics(&page, now, &mut judge);
-        assert_eq!((per_token(&fold), fold.totals.source), (1, LatencySource::RequestStats));
+        assert_eq!((per_token(&fold), fold.totals.source), (1, Some(Source::Rows)));
     }
 }

@@ -179,7 +179,7 @@ mod tests {
     use super::super::histogram::Histogram;
     use super::super::lifecycle::Lifecycle;
     use super::super::observer::{Observer, Scope};
-    use super::super::request_totals::LatencySource;
+    use super::super::request_totals::RequestSource;
     use super::super::requests::{DECIDED_WITHIN, EntryContext, RequestFold};
     use super::*;
     use trtllm_records::perf_metrics::{FinishReason, PerfMetricsEntry};
@@ -335,10 +335,10 @@ mod tests {
     fn without_entries_the_times_of_requests_come_from_the_page() {
         let mut folded = RequestFold::default();
         folded.absorb_server_metrics(&times("1", 10, 20), Instant::now(), &mut ());
-        assert_eq!((observed(&mut folded), folded.totals.source), (vec![(0, 0.0, 0); 7], LatencySource::None));
+        assert_eq!((observed(&mut folded), folded.totals.source), (vec![(0, 0.0, 0); 7], None));
         folded.absorb_server_metrics(&times("1", 12, 21), Instant::now(), &mut ());
         assert_eq!(observed(&mut folded), [(3, 0.625, 3); 7]);
-        assert_eq!(folded.totals.source, LatencySource::ServerMetrics);
+        assert_eq!(folded.totals.source, Some(RequestSource::Page));
         // An entry that comes after all is of a request on the page, until the server restarts.
         let entry = r#"{"perf_metrics": {"timing_metrics": {"arrival_time": 1.0, "last_token_time": 2.0}}}"#;
         let entry = serde_json::from_str::<PerfMetricsEntry>(entry).unwrap();
@@ -346,7 +346,7 @@ mod tests {
         assert_eq!(observed(&mut folded), [(3, 0.625, 3); 7]);
         folded.restart(&mut ());
         folded.absorb_perf_metrics(&entry, &EntryContext::default(), Instant::now(), &mut ());
-        assert_eq!((folded.totals.times.e2e_latency.count(), folded.totals.source), (4, LatencySource::PerfMetrics));
+        assert_eq!((folded.totals.times.e2e_latency.count(), folded.totals.source), (4, Some(RequestSource::Entries)));
     }
 
     /// The fold after 20 polls, one each second. In each, a request ends that has an entry, and `answers` are added to the page.
@@ -379,10 +379,10 @@ mod tests {
             (of_times.map(Histogram::count), fold.totals.finished.unwrap()[0])
         };
         let one = with_entries_and_page(1);
-        assert_eq!((counts(&one), one.totals.source), (([19; 3], 19), LatencySource::PerfMetrics));
+        assert_eq!((counts(&one), one.totals.source), (([19; 3], 19), Some(RequestSource::Entries)));
         assert_eq!(one.totals.times.e2e_latency.sum(), 19.0 * 0.46875, "the exact times of entries");
         let several = with_entries_and_page(3);
-        assert_eq!((counts(&several), several.totals.source), (([57; 3], 57), LatencySource::ServerMetrics));
+        assert_eq!((counts(&several), several.totals.source), (([57; 3], 57), Some(RequestSource::Page)));
         assert_eq!(several.totals.times.e2e_latency.sum(), 57.0 * 0.5);
     }
 
@@ -518,7 +518,7 @@ mod tests {
             &mut (),
         );
         totals.push(folded.totals.times.e2e_latency.count());
-        assert_eq!((totals, folded.totals.source), (vec![1, 1], LatencySource::ServerMetrics));
+        assert_eq!((totals, folded.totals.source), (vec![1, 1], Some(RequestSource::Page)));
     }
 
     #[test]
@@ -540,7 +540,7 @@ mod tests {
         for page in [times("1", 0, 0), page, ServerMetrics { several_frontends: true, ..ServerMetrics::default() }] {
             folded.absorb_server_metrics(&page, Instant::now(), &mut ());
         }
-        assert_eq!((observed(&mut folded), folded.totals.source), (vec![(0, 0.0, 0); 7], LatencySource::None));
+        assert_eq!((observed(&mut folded), folded.totals.source), (vec![(0, 0.0, 0); 7], None));
         assert_eq!(
             (folded.totals.finished, folded.totals.prompt_tokens(), folded.server.finished()),
             (None, None, None)
@@ -553,7 +553,7 @@ mod tests {
             Instant::now(),
             &mut (),
         );
-        assert_eq!((folded.totals.times.e2e_latency.count(), folded.totals.source), (1, LatencySource::PerfMetrics));
+        assert_eq!((folded.totals.times.e2e_latency.count(), folded.totals.source), (1, Some(RequestSource::Entries)));
     }
 
     #[test]

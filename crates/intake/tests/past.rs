@@ -84,7 +84,7 @@ fn record_with(
         let result = if engine.is_up(now) { Ok(Presence::Present) } else { Err(&error) };
         intake.end_poll(&mut batch, Duration::ZERO, result, moment);
         // The recorder works in real time. An engine may fill half of its queue, with about a thousand items. So wait.
-        while counts.items_written() + 100 < sent {
+        while counts.written.get() + 100 < sent {
             std::thread::sleep(Duration::from_millis(10));
         }
         if now + 1e-6 >= judgement {
@@ -99,7 +99,7 @@ fn record_with(
     }
     drop(intake);
     recorder.stop(Duration::from_secs(60));
-    assert_eq!((counts.items_dropped(), counts.errors()), (0, 0));
+    assert_eq!((counts.dropped.get(), counts.errors.get()), (0, 0));
     (found, measured)
 }
 

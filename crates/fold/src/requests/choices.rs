@@ -30,18 +30,7 @@
 
 use std::time::{Duration, Instant};
 
-/// What tells of a finished request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Source {
-    /// RequestPerfMetrics, one entry a request: exact.
-    Entries,
-    /// OTLP spans, one a request: exact.
-    Spans,
-    /// The rows of a request in the records: exact to an iteration.
-    Rows,
-    /// The histograms and counters of trtllm-serve's page: exact to a bucket.
-    Page,
-}
+pub(crate) use crate::request_totals::RequestSource as Source;
 
 impl Source {
     pub(crate) fn is_per_request(self) -> bool {
@@ -151,9 +140,7 @@ impl Choices {
 
     /// Whether no source but this one may come.
     pub(crate) fn has_only(&self, source: Source) -> bool {
-        [Source::Entries, Source::Spans, Source::Rows, Source::Page]
-            .into_iter()
-            .all(|other| other == source || !self.may_come(other))
+        Source::ALL.into_iter().all(|other| other == source || !self.may_come(other))
     }
 
     fn may_come(&self, source: Source) -> bool {
@@ -211,8 +198,6 @@ impl Choices {
 mod tests {
     use super::*;
 
-    const SOURCES: [Source; 4] = [Source::Entries, Source::Spans, Source::Rows, Source::Page];
-
     /// The choices a moment after the first finished request, or after the time to decide.
     fn begun(is_over: bool) -> Choices {
         let seen = Choices { has_spans: true, has_rows: true, has_page: true, ..Choices::default() };
@@ -234,7 +219,10 @@ mod tests {
                 choices.offer(quantity, *other);
                 assert_eq!(choices.counts(quantity, *other), None, "{quantity:?} waits for {best:?}");
                 choices.offer(quantity, *best);
-                assert_eq!(SOURCES.map(|source| choices.counts(quantity, source)), SOURCES.map(|s| Some(s == *best)));
+                assert_eq!(
+                    Source::ALL.map(|source| choices.counts(quantity, source)),
+                    Source::ALL.map(|s| Some(s == *best))
+                );
                 // The best one comes too late.
                 let mut choices = begun(false);
                 choices.offer(quantity, *other);

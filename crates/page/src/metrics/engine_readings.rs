@@ -6,7 +6,7 @@ use trtllm_fold::batch::BatchSums;
 use trtllm_fold::histogram::{Histogram, NO_BOUNDS};
 use trtllm_fold::orchestrator::OrchestratorTotals;
 use trtllm_fold::request_times::RequestTimes;
-use trtllm_fold::request_totals::{LatencySource, RequestTotals};
+use trtllm_fold::request_totals::{RequestSource, RequestTotals};
 use trtllm_fold::share::{ratio, share};
 use trtllm_fold::{EngineTotals, Latest};
 use trtllm_records::BenchReport;
@@ -126,7 +126,7 @@ impl EngineReadings<'_> {
 
     /// Requests by objective. Absent if the engine reports only some of its requests.
     pub(super) fn objectives(&self) -> Option<&ObjectiveTotals> {
-        let has_all = !self.totals.is_sampled() || self.requests.source != LatencySource::RequestStats;
+        let has_all = !self.totals.is_sampled() || self.requests.source != Some(RequestSource::Rows);
         self.engine.objectives().filter(|_| has_all)
     }
 
@@ -153,7 +153,7 @@ impl EngineReadings<'_> {
     /// A sum of seconds over requests, in microseconds. Absent if requests have completed, but their times are not
     /// known.
     pub(super) fn microseconds(&self, seconds: f64) -> Option<u64> {
-        let known = self.requests.source != LatencySource::None || self.totals.requests_completed == 0;
+        let known = self.requests.source != None || self.totals.requests_completed == 0;
         known.then(|| (seconds * 1e6).round() as u64)
     }
 }

@@ -164,7 +164,7 @@ impl SegmentFiles {
 
     fn set_total(&mut self, total: u64) {
         self.total = total;
-        self.counts.set_bytes(total);
+        self.counts.bytes.set(total);
     }
 }
 

@@ -120,7 +120,7 @@ impl EngineRecorder {
             self.queue.send(Command::Write { engine: self.engine, lines, held });
         } else {
             let messages = lines.iter().filter(|line| line.entry.is_message()).count() as u64;
-            self.counts.dropped(messages);
+            self.counts.dropped.add(messages);
             self.dropped += messages;
             // Keeps the last settings of the engine, because the engine may not send them again.
             self.lines.extend(lines.into_iter().rfind(|line| matches!(line.entry, Entry::About(_))));
@@ -160,16 +160,16 @@ mod tests {
             tap.end();
             sent += 1;
         };
-        while counts.items_dropped() == 0 {
+        while counts.dropped.get() == 0 {
             send(&mut tap);
         }
         send(&mut tap);
-        assert_eq!(counts.items_dropped(), 200);
+        assert_eq!(counts.dropped.get(), 200);
         // Half of the memory, and the last poll that had room.
         assert!(queue.held() <= 3 << 20);
         let mut other = EngineRecorder::new(1, queue.clone(), RecorderCounts::default());
         send(&mut other);
-        assert_eq!(counts.items_dropped(), 200, "another engine has room");
+        assert_eq!(counts.dropped.get(), 200, "another engine has room");
         let accepted = received.try_iter().count();
         assert!(accepted > 10, "{accepted}");
         assert_eq!(queue.held(), 0);

@@ -206,7 +206,7 @@ impl SegmentWriter {
         text.shrink_to(KEPT);
         recorded.text = text;
         match written {
-            Ok(true) => self.counts.wrote(messages),
+            Ok(true) => self.counts.written.add(messages),
             Ok(false) => {
                 // All segments are open. The segment of this engine is closed, so that it can be deleted.
                 recorded.drop_messages(messages, &self.counts);
@@ -221,7 +221,7 @@ impl SegmentWriter {
 
     /// Closes the segment of the engine. Messages until the next segment are dropped.
     fn fail(&mut self, engine: u64, error: &io::Error) {
-        self.counts.failed();
+        self.counts.errors.add(1);
         let now = Instant::now();
         self.failed_until = Some(now + RETRY);
         if let Some(recorded) = self.engines.get_mut(&engine) {
@@ -273,7 +273,7 @@ impl RecordedEngine {
     }
 
     fn drop_messages(&mut self, messages: u64, counts: &RecorderCounts) {
-        counts.dropped(messages);
+        counts.dropped.add(messages);
         self.dropped += messages;
     }
 }
@@ -321,13 +321,13 @@ mod tests {
         record_one(&mut writer);
         writer.catch(|_| panic!("planted"));
         writer.flush(7);
-        assert_eq!((counts.items_dropped(), counts.items_written()), (1, 0));
+        assert_eq!((counts.dropped.get(), counts.written.get()), (1, 0));
         record_one(&mut writer);
         writer.flush(7);
-        assert_eq!((counts.items_dropped(), counts.items_written()), (2, 0), "the disk rests after an error");
+        assert_eq!((counts.dropped.get(), counts.written.get()), (2, 0), "the disk rests after an error");
         writer.flush_due(Instant::now() + RETRY);
         record_one(&mut writer);
         writer.flush(7);
-        assert_eq!((counts.items_dropped(), counts.items_written()), (2, 1));
+        assert_eq!((counts.dropped.get(), counts.written.get()), (2, 1));
     }
 }

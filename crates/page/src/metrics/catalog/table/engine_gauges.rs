@@ -6,7 +6,7 @@ use trtllm_fold::latest::EngineLimits;
 use trtllm_fold::lifecycle::Stages;
 use trtllm_fold::pools::PoolBytes;
 use trtllm_fold::rank_totals::RankLoad;
-use trtllm_fold::request_totals::LatencySource;
+use trtllm_fold::request_totals::RequestSource;
 use trtllm_fold::share::{ratio, share};
 use trtllm_records::iteration::InflightBatchingStats;
 use trtllm_records::named_numbers::NamedNumbers as _;
@@ -77,9 +77,10 @@ families! {
         .by("stage", &["queued", "encoder", "context", "generation"]).help("Requests, by stage.")
         .feeds("requestStats stage");
     RequestLatencyInfo(|engine, series| {
-        series.all(LatencySource::ALL.map(|source| (source == engine.requests.source).then_some(1_u64)))
+        let sources = std::iter::once(None).chain(RequestSource::ALL.map(Some));
+        series.all(sources.map(|source| (source == engine.requests.source).then_some(1_u64)))
     }) = ENGINE.gauge("nv_trt_llm_request_latency_info")
-        .by("from", &LatencySource::NAMES)
+        .by("from", &["none", "request_stats", "perf_metrics", "server_metrics", "otlp"])
         .help("1 for the source of the request latency histograms: perf_metrics and otlp are exact, server_metrics is exact to \
             the buckets of the server, request_stats is accurate to one iteration.").when(&[When::Rows, When::Entries]);
     BatchSizeLimit(|engine, series| {

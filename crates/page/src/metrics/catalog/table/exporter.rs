@@ -127,16 +127,16 @@ families! {
         .experimental().help("Log lines dropped because stderr did not take them.");
 
     // The flight recorder.
-    RecorderItems(|own| own.recorder.as_ref()?.items_written()) =
+    RecorderItems(|own| own.recorder.as_ref()?.written.get()) =
         EXPORTER.counter("trtllm_exporter_recorder_items_total").experimental()
         .help("Records, requests and other messages of engines that the flight recorder has written to disk.");
-    RecorderDropped(|own| own.recorder.as_ref()?.items_dropped()) =
+    RecorderDropped(|own| own.recorder.as_ref()?.dropped.get()) =
         EXPORTER.counter("trtllm_exporter_recorder_dropped_total").experimental()
         .help("Messages of engines that the flight recorder has dropped, because its queue was full or writes to disk \
             failed.");
-    RecorderErrors(|own| own.recorder.as_ref()?.errors()) = EXPORTER.counter("trtllm_exporter_recorder_errors_total")
+    RecorderErrors(|own| own.recorder.as_ref()?.errors.get()) = EXPORTER.counter("trtllm_exporter_recorder_errors_total")
         .experimental().help("Failed attempts of the flight recorder to write to disk.");
-    RecorderSize(|own| own.recorder.as_ref()?.bytes()) = EXPORTER.gauge("trtllm_exporter_recorder_size_bytes")
+    RecorderSize(|own| own.recorder.as_ref()?.bytes.get()) = EXPORTER.gauge("trtllm_exporter_recorder_size_bytes")
         .unit("bytes").experimental().help("Size of all files of the flight recorder in bytes.");
 
     // The process; the names and HELP texts are those of Prometheus' own client libraries.
