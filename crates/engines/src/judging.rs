@@ -265,7 +265,7 @@ impl EngineSlot {
             before: judged.verdict.cause(),
         };
         let completed = engine.totals().requests_completed as f64;
-        let has_no_latencies = requests.source == None;
+        let has_no_latencies = requests.source.is_none();
         let has_no_goodput = objectives.is_some_and(|totals| totals.goodput_tokens.is_none());
         let (has_drafted, decoding_step) = (iterations.has_drafted, iterations.model.decoding_step());
         let bench = source.bench_report.clone();

@@ -153,7 +153,7 @@ impl EngineReadings<'_> {
     /// A sum of seconds over requests, in microseconds. Absent if requests have completed, but their times are not
     /// known.
     pub(super) fn microseconds(&self, seconds: f64) -> Option<u64> {
-        let known = self.requests.source != None || self.totals.requests_completed == 0;
+        let known = self.requests.source.is_some() || self.totals.requests_completed == 0;
         known.then(|| (seconds * 1e6).round() as u64)
     }
 }
