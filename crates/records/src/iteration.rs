@@ -43,6 +43,14 @@ impl KvCacheStats {
         Some(if max > 0 { (used as f64 / max as f64).clamp(0.0, 1.0) } else { 0.0 })
     }
 
+    /// What happened to blocks since the cache was created, in the order of [`KvCacheStats::events`].
+    pub const EVENTS: [&'static str; 4] = ["allocated", "newly_allocated", "reused", "missed"];
+
+    #[must_use]
+    pub fn events(&self) -> [Option<i64>; 4] {
+        [self.alloc_total_blocks, self.alloc_new_blocks, self.reused_blocks, self.missed_blocks]
+    }
+
     /// Blocks that were looked up in the cache. Absent for releases before 0.16, which count no misses.
     #[must_use]
     pub fn looked_up_blocks(&self) -> Option<i64> {

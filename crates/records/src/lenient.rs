@@ -270,6 +270,13 @@ mod tests {
     }
 
     #[test]
+    fn a_name_of_a_wrong_type_leaves_its_place_in_a_list() {
+        let record: IterationStats =
+            serde_json::from_value(json!({"iter": 1, "kvCacheLevelTiers": ["gpu", 7, {}, "disk"]})).unwrap();
+        assert_eq!(record.kv_cache_level_tiers.unwrap(), ["gpu", "", "", "disk"]);
+    }
+
+    #[test]
     fn a_value_of_a_wrong_type_is_unreadable_and_null_is_absent() {
         for odd in [json!("1"), json!(true), json!([1]), json!({"x": 1}), json!(1.5), json!(1e300)] {
             let record: IterationStats =

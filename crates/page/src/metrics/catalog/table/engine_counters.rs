@@ -5,6 +5,7 @@ use trtllm_analysis::objectives::{ObjectiveTotals, Outcomes};
 use trtllm_fold::cache_tiers::Tier;
 use trtllm_fold::rank_totals::Rank;
 use trtllm_fold::request_totals::DraftTokens;
+use trtllm_records::iteration::KvCacheStats;
 use trtllm_records::named_numbers::NamedNumbers as _;
 use trtllm_records::perf_metrics::FinishReason;
 
@@ -75,11 +76,8 @@ families! {
     KvBlocksMissed(|engine| engine.told(engine.totals.kv.missed_blocks.unwrap_or(0))) =
         ENGINE.counter("nv_trt_llm_kv_cache_blocks_missed_total").in_default().stable()
         .help("KV cache blocks not found in the cache (misses).").feeds("missedBlocks");
-    CrossKvBlocks(|engine, series| {
-        let cross = engine.totals.cross_kv.as_ref()?;
-        series.all([cross.alloc_total_blocks, cross.alloc_new_blocks, cross.reused_blocks, cross.missed_blocks])
-    }) = ENGINE.counter("nv_trt_llm_cross_kv_cache_blocks_total")
-        .by("event", &["allocated", "newly_allocated", "reused", "missed"])
+    CrossKvBlocks(|engine, series| series.all(engine.totals.cross_kv?.events())) =
+        ENGINE.counter("nv_trt_llm_cross_kv_cache_blocks_total").by("event", &KvCacheStats::EVENTS)
         .help("KV cache blocks of cross attention (encoder-decoder models), by event.").when(&[When::CrossAttention]);
     WindowBlocks(|engine, series| {
         let events = &engine.totals.pools.events;
