@@ -176,7 +176,9 @@ pub struct EqualWork {
     pub generation_tokens: f64,
     pub kv_tokens: f64,
     /// Seconds that a generation token and a KV token more add among these iterations.
+    #[serde(default)]
     pub per_generation_token: f64,
+    #[serde(default)]
     pub per_kv_token: f64,
 }
 
