@@ -273,8 +273,8 @@ fn decoding_step(tokens: f64) -> usize {
 /// The most tokens of such a step.
 fn end_of_step(step: usize) -> f64 {
     match step {
-        ..=4 => f64::exp2(step as f64 - 1.0),
-        ..=19 => 8.0 * (step - 3) as f64,
+        0..=4 => f64::exp2(step as f64 - 1.0),
+        5..=19 => 8.0 * (step - 3) as f64,
         _ => GRAPHS * f64::exp2((step - 19) as f64 / 2.0),
     }
 }
