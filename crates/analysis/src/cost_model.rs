@@ -257,8 +257,8 @@ pub fn steps(context_tokens: f64, generation_tokens: f64) -> [usize; 2] {
     [requests, step(context_tokens, 32.0, STEPS_OF_TOKENS)]
 }
 
-/// Steps of batches that only decode. A PyTorch engine pads them to the next CUDA graph: by default, it has graphs for 1, 2, 4 and the
-/// multiples of 8 up to 128 requests, then for powers of two (upstream: `_generate_cuda_graph_batch_sizes`).
+/// Steps of batches that only decode. A PyTorch engine that pads them to the next CUDA graph has graphs for 1, 2, 4 and the multiples of
+/// 8 up to 128 requests, then for powers of two or multiples of 64 (upstream: `_generate_cuda_graph_batch_sizes`).
 const GRAPHS: f64 = 128.0;
 
 fn decoding_step(tokens: f64) -> usize {
