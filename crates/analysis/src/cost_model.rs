@@ -567,9 +567,10 @@ impl Cell {
     }
 
     /// Seconds that a unit of generation tokens and one of KV tokens add among these iterations: a regression that begins with what they
-    /// cost elsewhere. A batch that only decodes is padded, so its size costs nothing.
+    /// cost elsewhere, or with nothing for batches that only decode. These are padded, and the fit cannot tell the price of their KV tokens
+    /// from that of larger graphs.
     fn prices(&self, fit: &[f64; FEATURES]) -> [f64; 2] {
-        let elsewhere = [if self.work[0] > 0.0 { fit[2] } else { 0.0 }, fit[3]];
+        let elsewhere = if self.work[0] > 0.0 { [fit[2], fit[3]] } else { [0.0, 0.0] };
         let varied = |mean: f32| f64::from((VARIED * mean).powi(2) / self.weight);
         let first = [varied(self.work[1]), varied(self.work[2])];
         let [[tokens, both, of_tokens], [_, kv, of_kv], _] = self.covariances.map(|row| row.map(f64::from));

@@ -451,3 +451,76 @@ fn batches_without_a_graph_or_with_a_far_larger_one_are_a_step_and_measured_ones
         assert_eq!(decoding_step(measured), None, "{curve:?}");
     }
 }
+
+fn decoding(requests: f64) -> cost_model::Work {
+    cost_model::Work {
+        generation_requests: requests,
+        generation_tokens: requests,
+        kv_tokens: 900.0 * requests,
+        ..Default::default()
+    }
+}
+
+/// Seconds of a batch that is padded to its CUDA graph, and of experts: a larger batch loads more of them, until all are loaded.
+fn with_graphs(requests: f64) -> f64 {
+    let graph = if requests <= 4.0 { requests.log2().ceil().exp2() } else { (requests / 8.0).ceil() * 8.0 };
+    0.004 + 0.025 * (1.0 - (-graph / 30.0).exp()) + 1e-9 * 900.0 * requests
+}
+
+#[test]
+fn a_batch_that_grows_into_the_next_graph_is_no_slowdown() {
+    let mut model = cost_model::CostModel::default();
+    for place in 0..6000 {
+        // From 1 to 60 requests and then around 60.
+        let requests = 1.0 + f64::from(place / 40).min(59.0) + f64::from(place % 3);
+        let seconds = with_graphs(requests) * (1.0 + 0.01 * f64::from(place % 5 - 2));
+        let judged = model.observe(&decoding(requests), seconds);
+        if let Some(expected) = judged.expected.filter(|_| !judged.is_estimate) {
+            assert!((seconds / expected - 1.0).abs() < 0.1, "{place}: {requests} take {seconds}, not {expected}");
+        }
+    }
+}
+
+#[test]
+fn times_that_alternate_are_known_only_when_their_mean_is() {
+    let mut model = cost_model::CostModel::default();
+    // Where the host is the limit, the batch after a prompt is short. At first, some prompts come together.
+    let short = |place: i32| if place < 20 { place % 2 == 0 } else { place % 10 == 0 };
+    let (mut sums, mut known) = ([0.0; 2], None);
+    for place in 0..4000 {
+        let seconds = if short(place) { 0.008 } else { 0.018 };
+        let judged = model.observe(&decoding(20.0), seconds);
+        if let Some(expected) = judged.expected.filter(|_| !judged.is_estimate) {
+            known.get_or_insert(place);
+            sums = [sums[0] + expected, sums[1] + seconds];
+        }
+    }
+    assert!(known.unwrap() > 16, "{known:?}");
+    let ratio = sums[1] / sums[0];
+    assert!((ratio - 1.0).abs() < 0.05, "{ratio}");
+}
+
+#[test]
+fn a_slowdown_while_the_batch_grows_is_told_within_5_percent() {
+    let mut model = cost_model::CostModel::default();
+    let noise = |place: i32| 1.0 + 0.01 * f64::from(place % 5 - 2);
+    for place in 0..4000 {
+        let requests = 12.0 + f64::from(place % 17);
+        model.observe(&decoding(requests), with_graphs(requests) * noise(place));
+    }
+    let mut sums = [0.0; 2];
+    for place in 0..3000 {
+        // The batch grows to three times the requests, into sizes that the engine has never run.
+        let requests = 12.0 + f64::from(place % 17) + f64::from(place / 50).min(50.0);
+        let seconds = 1.9 * with_graphs(requests) * noise(place);
+        let judged = model.observe(&decoding(requests), seconds);
+        if let Some(expected) = judged.expected.filter(|_| !judged.is_estimate && place >= 100) {
+            sums = [sums[0] + expected, sums[1] + seconds];
+        }
+        if place % 500 == 499 {
+            let ratio = sums[1] / sums[0];
+            assert!((ratio / 1.9 - 1.0).abs() < 0.05, "{place}: {ratio}");
+            sums = [0.0; 2];
+        }
+    }
+}
