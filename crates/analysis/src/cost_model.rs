@@ -335,7 +335,7 @@ impl CostModel {
     /// Seconds that an iteration with this work would take, if known, and the share of that time that prompts take.
     pub(crate) fn predict(&self, work: &Work) -> (Option<f64>, f64) {
         let features = work.features();
-        let expected = self.expected(work, &features).or_else(|| self.estimate(work, &features));
+        let expected = self.expected(self.known(work), &features).or_else(|| self.estimate(work, &features));
         (expected, self.context_share(work, &features))
     }
 
@@ -345,8 +345,9 @@ impl CostModel {
             return Judged::default();
         }
         let features = work.features();
-        let expected = self.expected(work, &features).or_else(|| self.estimate(work, &features));
-        let mut judged = Judged { expected, is_estimate: self.known(work).is_none(), ..Judged::default() };
+        let known = self.known(work).copied();
+        let expected = self.expected(known.as_ref(), &features).or_else(|| self.estimate(work, &features));
+        let mut judged = Judged { expected, is_estimate: known.is_none(), ..Judged::default() };
         if let Some(expected) = judged.expected {
             let is_far = is_spike(seconds, expected);
             self.spike_share += (f64::from(is_far) - self.spike_share) / 100.0;
@@ -355,7 +356,6 @@ impl CostModel {
         }
         judged.context_share = self.context_share(work, &features);
         if !judged.is_spike {
-            let known = self.known(work).copied();
             self.note_drift(&judged, seconds, known.is_some_and(|cell| cell.is_converted));
             self.learn_later(work, seconds, known);
         }
@@ -458,8 +458,8 @@ impl CostModel {
     }
 
     /// The mean of iterations with about the same work, corrected for the difference.
-    fn expected(&self, work: &Work, features: &[f64; FEATURES]) -> Option<f64> {
-        let (cell, fit) = self.known(work).zip(self.fit)?;
+    fn expected(&self, known: Option<&Cell>, features: &[f64; FEATURES]) -> Option<f64> {
+        let (cell, fit) = known.zip(self.fit)?;
         let [of_tokens, of_kv] = cell.prices(&fit);
         Some(cell.carried(features, [fit[1], of_tokens, of_kv]))
     }
@@ -571,7 +571,7 @@ impl Cell {
     /// from that of larger graphs.
     fn prices(&self, fit: &[f64; FEATURES]) -> [f64; 2] {
         let elsewhere = if self.work[0] > 0.0 { [fit[2], fit[3]] } else { [0.0, 0.0] };
-        let varied = |mean: f32| f64::from((VARIED * mean).powi(2) / self.weight);
+        let varied = |mean: f32| f64::from((VARIED * mean).max(1e-6).powi(2) / self.weight);
         let first = [varied(self.work[1]), varied(self.work[2])];
         let [[tokens, both, of_tokens], [_, kv, of_kv], _] = self.covariances.map(|row| row.map(f64::from));
         let [tokens, kv] = [tokens + first[0], kv + first[1]];
