@@ -74,9 +74,9 @@ const ENOUGH: f64 = 60.0;
 /// compared with it. Where the host is the limit, the batch after a prompt is short and the others are long, so many are needed.
 const KNOWN: f32 = 16.0;
 const ERROR_OF_KNOWN: f32 = 0.03;
-/// Number of iterations of a slow engine that are learned as work that is new.
+/// While the engine is slow, a mean of new work is learned until it has this many iterations.
 const CONVERTED: f32 = 100.0;
-/// What a token adds within equal work counts as measured if the work varies by more than this share, for one iteration.
+/// The price that a regression begins with counts as much as one iteration whose work differs from the mean by this share.
 const VARIED: f32 = 0.3;
 /// Number of iterations with about the same work that are needed before their mean is published. Where the costs have a step,
 /// even a few are better than the fit.
@@ -257,10 +257,11 @@ pub fn steps(context_tokens: f64, generation_tokens: f64) -> [usize; 2] {
     [requests, step(context_tokens, 32.0, STEPS_OF_TOKENS)]
 }
 
-/// Steps of batches that only decode. A PyTorch engine that pads them to the next CUDA graph has graphs for 1, 2, 4 and the multiples of
-/// 8 up to 128 requests, then for powers of two or multiples of 64 (upstream: `_generate_cuda_graph_batch_sizes`).
+/// Up to this size, batches that only decode have a step for each CUDA graph.
 const GRAPHS: f64 = 128.0;
 
+/// The step of a batch that only decodes. A PyTorch engine that pads such batches to the next CUDA graph has graphs for 1, 2, 4 and the
+/// multiples of 8 up to 128 requests, then for powers of two or multiples of 64 (upstream: `_generate_cuda_graph_batch_sizes`).
 fn decoding_step(tokens: f64) -> usize {
     match tokens {
         ..=0.0 => 0,
