@@ -462,7 +462,7 @@ fn a_restarted_exporter_continues_the_directory_and_a_replay_has_the_sum() {
     sum(|snapshot| snapshot.totals.losses.lost);
     sum(|snapshot| snapshot.totals.engine_restarts);
     sum(|snapshot| snapshot.totals.requests_completed);
-    sum(|snapshot| snapshot.totals.batch.context_tokens);
+    sum(|snapshot| snapshot.totals.batch.tokens.context);
     sum(|snapshot| snapshot.requests.times.e2e_latency.count());
     sum(|snapshot| snapshot.requests.server.prompt_tokens.unwrap_or(0));
 }

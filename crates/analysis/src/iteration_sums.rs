@@ -288,7 +288,7 @@ impl Iterations {
         }
         sums.paused += number(latest.pauses);
         sums.generation_requests += work.generation_requests;
-        sums.decoded_tokens += iteration.generation_tokens as f64;
+        sums.decoded_tokens += iteration.tokens.generation as f64;
         sums.context_tokens += work.context_tokens;
         sums.kv_tokens += work.kv_tokens;
         if let Some(batch) = &latest.static_batching {

@@ -54,14 +54,36 @@ pub(crate) fn generation_tokens(record: &IterationStats) -> u64 {
     }
 }
 
-/// Tokens of the batch's generation phases that belong to an answer: without those of `discarded` requests.
-pub(crate) fn generated_tokens(record: &IterationStats, discarded: u64) -> u64 {
-    let tokens = generation_tokens(record);
-    let requests = record.inflight_batching_stats.and_then(|batch| batch.num_gen_requests).map_or(0, unsigned);
-    if discarded == 0 || requests == 0 {
-        return tokens;
+/// Tokens of batches.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct BatchTokens {
+    /// Tokens computed in context phases, so without cache hits.
+    pub context: u64,
+    /// Tokens decoded in generation phases. The first token of a request comes from its context phase and is not included.
+    pub generation: u64,
+}
+
+impl BatchTokens {
+    pub(crate) fn of(record: &IterationStats) -> Self {
+        Self { context: context_tokens(record), generation: generation_tokens(record) }
     }
-    tokens.saturating_sub(tokens.saturating_mul(discarded) / requests)
+
+    /// Without the decoded tokens of `discarded` requests, which belong to no answer.
+    pub(crate) fn without(mut self, discarded: u64, record: &IterationStats) -> Self {
+        let requests = record.inflight_batching_stats.and_then(|batch| batch.num_gen_requests).map_or(0, unsigned);
+        let tokens = self.generation;
+        self.generation -= tokens.saturating_mul(discarded).checked_div(requests).unwrap_or(0).min(tokens);
+        self
+    }
+
+    pub(crate) fn add(&mut self, more: Self) {
+        add(&mut self.context, more.context);
+        add(&mut self.generation, more.generation);
+    }
+
+    pub(crate) fn sum(self) -> u64 {
+        self.context.saturating_add(self.generation)
+    }
 }
 
 /// The drafts of the batch. The row of another attention-DP rank without `rank` has a copy of the drafts of rank 0 beside its own
@@ -104,19 +126,11 @@ fn share_of(tokens: u64, requests: u64, of: u64, iter: u64) -> u64 {
     u64::try_from(tokens).unwrap_or(u64::MAX)
 }
 
-/// All tokens of the batch.
-pub(crate) fn tokens(record: &IterationStats) -> u64 {
-    context_tokens(record).saturating_add(generation_tokens(record))
-}
-
 /// Sums over the batches of iterations. The sums of an engine that reports only some iterations are incomplete. They are kept
 /// aside and never become part of a total that readers take as complete.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct BatchSums {
-    /// Tokens computed in context phases, so without cache hits.
-    pub context_tokens: u64,
-    /// Tokens decoded in generation phases. The first token of a request comes from its context phase and is not included.
-    pub generation_tokens: u64,
+    pub tokens: BatchTokens,
     /// Some batches were static, so their tokens are unknown.
     has_static_batches: bool,
     pub spec_decode_draft_tokens: u64,
@@ -130,8 +144,7 @@ pub struct BatchSums {
 impl BatchSums {
     /// `discarded`: requests whose tokens belong to no answer.
     pub(crate) fn absorb_tokens(&mut self, record: &IterationStats, discarded: u64) {
-        add(&mut self.context_tokens, context_tokens(record));
-        add(&mut self.generation_tokens, generated_tokens(record, discarded));
+        self.tokens.add(BatchTokens::of(record).without(discarded, record));
         // The PyTorch engine always sends zeros here. Its in-flight batch may have been left out because it was impossible.
         let has_static = record.static_batching_stats.is_some_and(|batch| !batch.is_all_zero());
         self.has_static_batches |= has_static && is_static(record);
@@ -140,7 +153,7 @@ impl BatchSums {
     /// Tokens decoded in generation phases. Absent with static batches.
     #[must_use]
     pub fn decoded_tokens(&self) -> Option<u64> {
-        (!self.has_static_batches).then_some(self.generation_tokens)
+        (!self.has_static_batches).then_some(self.tokens.generation)
     }
 
     pub(crate) fn absorb_speculation(&mut self, record: &IterationStats) {
@@ -154,8 +167,7 @@ impl BatchSums {
     }
 
     pub(crate) fn add(&mut self, more: &Self) {
-        add(&mut self.context_tokens, more.context_tokens);
-        add(&mut self.generation_tokens, more.generation_tokens);
+        self.tokens.add(more.tokens);
         self.has_static_batches |= more.has_static_batches;
         add(&mut self.spec_decode_draft_tokens, more.spec_decode_draft_tokens);
         add(&mut self.spec_decode_accepted_tokens, more.spec_decode_accepted_tokens);

@@ -7,7 +7,7 @@ use trtllm_records::iteration::{
 use trtllm_records::schema::Schema as _;
 use trtllm_records::timestamp::RecordTime;
 
-use super::batch;
+use super::batch::{self, BatchTokens};
 use super::host_blocks::HostBlocks;
 use super::pools::Pools;
 use super::saturating::add_known;
@@ -107,7 +107,8 @@ impl Latest {
         // The PyTorch backend sends an object of zeros if there is no static batching.
         self.static_batching = record.static_batching_stats.filter(|stats| !stats.is_all_zero());
         self.spec_decoding = record.spec_decoding_stats.map(SpecDecodingStats::measured);
-        self.batch_tokens = (self.inflight.is_some() || self.static_batching.is_some()).then(|| batch::tokens(record));
+        self.batch_tokens =
+            (self.inflight.is_some() || self.static_batching.is_some()).then(|| BatchTokens::of(record).sum());
         self.pauses = batch::pauses(record);
         self.pools.update(record);
         let reports_pools =
@@ -139,7 +140,7 @@ impl Latest {
         self.ranks_seen = self.ranks_seen.map(|ranks| ranks + 1);
         if let (Some(total), Some(rank)) = (&mut self.inflight, &record.inflight_batching_stats) {
             total.add_row(rank);
-            self.batch_tokens = self.batch_tokens.map(|tokens| tokens.saturating_add(batch::tokens(record)));
+            self.batch_tokens = self.batch_tokens.map(|tokens| tokens.saturating_add(BatchTokens::of(record).sum()));
         }
         add_known(&mut self.pauses, batch::pauses(record));
         if let (Some(total), Some(rank)) = (&mut self.spec_decoding, batch::speculation(record)) {

@@ -3,7 +3,7 @@
 
 use trtllm_records::IterationStats;
 
-use super::batch;
+use super::batch::{self, BatchTokens};
 use super::defaults::with_defaults;
 use super::histogram::{Histogram, IMBALANCE};
 use super::saturating::{add, add_known, unsigned};
@@ -16,7 +16,7 @@ const NUMBERED: u8 = 64;
 pub(crate) struct RankRow {
     pub iter: Option<u64>,
     pub rank: i64,
-    generation_tokens: u64,
+    tokens: BatchTokens,
     load: RankLoad,
 }
 
@@ -27,16 +27,17 @@ impl RankRow {
         let rank = record.rank.or(record.attention_dp_rank)?;
         let is_known = record.rank.is_some() || rank == 0;
         // Without `rank`, all but the batch is copied from rank 0, so it is known of rank 0 only.
+        let tokens = BatchTokens::of(record);
         let load = RankLoad {
             is_copy: record.rank.is_none(),
             scheduled: batch::scheduled(record),
             active: record.num_active_requests.filter(|_| is_known),
-            context_tokens: batch::context_tokens(record),
+            context_tokens: tokens.context,
             generation_requests: record.inflight_batching_stats.and_then(|batch| batch.num_gen_requests).map(unsigned),
             kv_cache_used: record.kv_cache_stats.filter(|_| is_known).and_then(|kv| kv.used_fraction()),
             newest: true,
         };
-        Some(Self { iter: record.iter, rank, generation_tokens: batch::generation_tokens(record), load })
+        Some(Self { iter: record.iter, rank, tokens, load })
     }
 }
 
@@ -83,20 +84,14 @@ impl RankLoad {
 pub struct Rank {
     /// The number of the rank, or [`NUMBERED`] for all ranks beyond the first 64.
     place: u8,
-    pub context_tokens: u64,
-    pub generation_tokens: u64,
-    /// Context and generation tokens of this epoch, from rows that were added with `sampled` set.
-    aside: (u64, u64),
+    pub tokens: BatchTokens,
+    /// Tokens of this epoch, from rows that were added with `sampled` set.
+    aside: BatchTokens,
     /// Absent if neither the newest nor the previous iteration has a row of this rank.
     pub load: Option<RankLoad>,
 }
 
 impl Rank {
-    fn count(&mut self, context_tokens: u64, generation_tokens: u64) {
-        add(&mut self.context_tokens, context_tokens);
-        add(&mut self.generation_tokens, generation_tokens);
-    }
-
     /// `None` for the ranks beyond the first 64.
     #[must_use]
     pub fn number(&self) -> Option<u8> {
@@ -127,16 +122,13 @@ impl RankTotals {
     pub(crate) fn add(&mut self, row: &RankRow, newest: bool, sampled: bool) {
         let place = u8::try_from(row.rank).map_or(NUMBERED, |rank| rank.min(NUMBERED));
         let at = self.ranks.binary_search_by_key(&place, |rank| rank.place).unwrap_or_else(|at| {
-            self.ranks.insert(at, Rank { place, context_tokens: 0, generation_tokens: 0, aside: (0, 0), load: None });
+            let (tokens, aside) = Default::default();
+            self.ranks.insert(at, Rank { place, tokens, aside, load: None });
             at
         });
         let rank = &mut self.ranks[at];
-        if sampled {
-            add(&mut rank.aside.0, row.load.context_tokens);
-            add(&mut rank.aside.1, row.generation_tokens);
-        } else {
-            rank.count(row.load.context_tokens, row.generation_tokens);
-        }
+        let total = if sampled { &mut rank.aside } else { &mut rank.tokens };
+        total.add(row.tokens);
         if newest {
             let others = rank.load.filter(|load| load.newest && place == NUMBERED);
             rank.load = Some(others.map_or(row.load, |others| others.and(row.load)));
@@ -146,8 +138,7 @@ impl RankTotals {
     /// Adds the tokens that were kept aside: the engine turns out to report every iteration, so they are complete.
     pub(crate) fn keep_aside(&mut self) {
         for rank in &mut self.ranks {
-            let (context, generation) = std::mem::take(&mut rank.aside);
-            rank.count(context, generation);
+            rank.tokens.add(std::mem::take(&mut rank.aside));
         }
     }
 
@@ -155,7 +146,7 @@ impl RankTotals {
     /// whether these are complete.
     pub(crate) fn restart(&mut self) {
         for rank in &mut self.ranks {
-            (rank.load, rank.aside) = (None, (0, 0));
+            (rank.load, rank.aside) = Default::default();
         }
     }
 }
@@ -197,7 +188,7 @@ mod tests {
     /// Number, context tokens, generation tokens of each rank.
     fn tokens(engine: &EngineFold) -> Vec<(Option<u8>, u64, u64)> {
         let ranks = engine.totals.ranks.iter().flat_map(|totals| &totals.ranks);
-        ranks.map(|rank| (rank.number(), rank.context_tokens, rank.generation_tokens)).collect()
+        ranks.map(|rank| (rank.number(), rank.tokens.context, rank.tokens.generation)).collect()
     }
 
     /// Scheduled and active requests of each rank.

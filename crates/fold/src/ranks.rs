@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use trtllm_records::IterationStats;
 use trtllm_records::iteration::{Backend, KvCacheStats};
 
-use super::batch::{context_tokens, generated_tokens, generation_tokens, scheduled};
+use super::batch::{BatchTokens, scheduled};
 use super::batch_time::BatchTime;
 use super::counted::Counted;
 use super::cumulative::{any_falls, before_first};
@@ -123,8 +123,7 @@ pub struct Iteration {
     has_ranks: bool,
     pub rows: u64,
     pub scheduled: Option<u64>,
-    pub context_tokens: u64,
-    pub generation_tokens: u64,
+    pub tokens: BatchTokens,
     /// Tokens of the rank with the most tokens.
     most_tokens: u64,
     /// Active requests of all ranks, or of rank 0 if the rows copy them.
@@ -150,16 +149,15 @@ pub struct Iteration {
 impl Iteration {
     pub(crate) fn new(record: &IterationStats, counted: &Counted, time: Option<BatchTime>, late: bool) -> Self {
         let has_ranks = record.rank.is_some() || record.attention_dp_rank.is_some();
-        let (context_tokens, generation_tokens) = (context_tokens(record), generated_tokens(record, counted.discarded));
+        let tokens = BatchTokens::of(record).without(counted.discarded, record);
         Self {
             iter: record.iter,
             backend: record.backend(),
             has_ranks,
             rows: 1,
             scheduled: scheduled(record),
-            context_tokens,
-            generation_tokens,
-            most_tokens: context_tokens.saturating_add(generation_tokens),
+            tokens,
+            most_tokens: tokens.sum(),
             active: record.num_active_requests,
             started: counted.started,
             completed: counted.completed,
@@ -183,17 +181,16 @@ impl Iteration {
     #[must_use]
     pub fn imbalance(&self, ranks: Option<u64>) -> Option<f64> {
         let complete = self.rows > 1 && ranks.is_some_and(|ranks| self.rows >= ranks);
-        let tokens = self.context_tokens.saturating_add(self.generation_tokens);
+        let tokens = self.tokens.sum();
         (complete && tokens > 0).then(|| self.most_tokens as f64 * self.rows as f64 / tokens as f64)
     }
 
     pub(crate) fn add(&mut self, record: &IterationStats, counted: &Counted) {
         self.rows += 1;
         add_known(&mut self.scheduled, scheduled(record));
-        let (context_tokens, generation_tokens) = (context_tokens(record), generation_tokens(record));
-        add(&mut self.context_tokens, context_tokens);
-        add(&mut self.generation_tokens, generation_tokens);
-        self.most_tokens = self.most_tokens.max(context_tokens.saturating_add(generation_tokens));
+        let tokens = BatchTokens::of(record);
+        self.tokens.add(tokens);
+        self.most_tokens = self.most_tokens.max(tokens.sum());
         if let Some(more) = counted.waited {
             self.waited = Some(self.waited.unwrap_or(0.0) + more);
         }

@@ -352,7 +352,7 @@ fn rows_of_other_attention_dp_ranks_add_only_their_batch() {
     let totals = &bench.engine.totals;
     assert_eq!((totals.iterations, totals.losses.lost, totals.engine_restarts), (2, 0, 0));
     assert_eq!((totals.requests_completed, totals.requests_started), (4, 2));
-    assert_eq!((totals.batch.context_tokens, totals.batch.generation_tokens), (600, 6));
+    assert_eq!((totals.batch.tokens.context, totals.batch.tokens.generation), (600, 6));
     assert_eq!((totals.kv.reused_blocks, totals.iteration_latency.count()), (Some(10), 1));
     let latest = bench.engine.latest().unwrap();
     assert_eq!((latest.scheduled(), latest.active, latest.gpu_memory), (Some(6), Some(5), Some(1000)));
@@ -393,7 +393,7 @@ fn equal_ranks_with_drafts_are_balanced_and_all_their_tokens_count() {
         let imbalance = &totals.ranks.as_ref().unwrap().imbalance;
         assert_eq!((imbalance.count(), imbalance.sum()), (3, 3.0), "own: {own}");
         let batch = &totals.batch;
-        assert_eq!(batch.generation_tokens, 3 * 8 * 77, "own: {own}");
+        assert_eq!(batch.tokens.generation, 3 * 8 * 77, "own: {own}");
         assert_eq!((batch.spec_decode_draft_tokens, batch.spec_decode_accepted_tokens), (3 * 8 * 96, 3 * 8 * 45));
         let latest = bench.engine.latest().unwrap();
         assert_eq!((latest.batch_tokens, latest.spec_acceptance_ratio()), (Some(8 * 77), Some(45.0 / 96.0)));
@@ -421,12 +421,12 @@ fn an_average_of_zero_decoded_tokens_is_taken_as_one() {
     let stats = record.inflight_batching_stats.as_mut().unwrap();
     stats.num_gen_requests = Some(7);
     stats.avg_num_decoded_tokens_per_iter = Some(0.0);
-    assert_eq!(bench.absorb(&record).batch.generation_tokens, 7);
+    assert_eq!(bench.absorb(&record).batch.tokens.generation, 7);
     let mut record = working(2);
     let stats = record.inflight_batching_stats.as_mut().unwrap();
     stats.num_gen_requests = Some(3);
     stats.avg_num_decoded_tokens_per_iter = Some(f64::from(7.0_f32 / 3.0));
-    assert_eq!(bench.absorb(&record).batch.generation_tokens, 14);
+    assert_eq!(bench.absorb(&record).batch.tokens.generation, 14);
 }
 
 #[test]
@@ -461,7 +461,7 @@ fn static_batches_count_the_tokens_of_their_prompts_but_not_those_that_they_may_
     };
     let record = IterationStats { static_batching_stats: Some(fixed), inflight_batching_stats: None, ..working(1) };
     let totals = Bench::new().absorb(&record).clone();
-    assert_eq!((totals.batch.context_tokens, totals.batch.decoded_tokens()), (40, None));
+    assert_eq!((totals.batch.tokens.context, totals.batch.decoded_tokens()), (40, None));
     assert_eq!(totals.iteration_scheduled_requests.sum(), 4.0);
 }
 

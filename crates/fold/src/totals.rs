@@ -104,8 +104,8 @@ impl EngineTotals {
         if let Some(time) = iteration.time {
             self.iteration_latency.observe(time.seconds);
         }
-        if iteration.context_tokens > 0 {
-            self.iteration_context_tokens.observe(iteration.context_tokens as f64);
+        if iteration.tokens.context > 0 {
+            self.iteration_context_tokens.observe(iteration.tokens.context as f64);
         }
     }
 

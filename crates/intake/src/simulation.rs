@@ -56,8 +56,8 @@ fn totals(totals: &EngineTotals) -> [u64; 7] {
         totals.iterations,
         totals.losses.lost,
         totals.engine_restarts,
-        totals.batch.context_tokens,
-        totals.batch.generation_tokens,
+        totals.batch.tokens.context,
+        totals.batch.tokens.generation,
         totals.kv.reused_blocks.unwrap_or(0).cast_unsigned(),
         totals.iteration_latency.count(),
     ]

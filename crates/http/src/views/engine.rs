@@ -138,7 +138,7 @@ impl Totals {
             engine_restarts: totals.engine_restarts,
             requests_started: totals.requests_started,
             requests_completed: totals.requests_completed,
-            context_tokens: complete(totals.batch.context_tokens),
+            context_tokens: complete(totals.batch.tokens.context),
             generation_tokens: totals.batch.decoded_tokens().and_then(complete),
             kv_cache_blocks_allocated: totals.kv.alloc_total_blocks.unwrap_or(0),
             kv_cache_blocks_newly_allocated: totals.kv.alloc_new_blocks.unwrap_or(0),

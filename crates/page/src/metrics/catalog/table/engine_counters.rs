@@ -46,7 +46,7 @@ families! {
     RequestsCompleted(|engine| engine.told(engine.totals.requests_completed)) =
         ENGINE.counter("nv_trt_llm_requests_completed_total").in_default().stable()
         .help("Requests completed by the engine, each counted once.").feeds("numCompletedRequests");
-    ContextTokens(|engine| engine.batch()?.context_tokens) =
+    ContextTokens(|engine| engine.batch()?.tokens.context) =
         ENGINE.counter("nv_trt_llm_context_tokens_total").in_default().stable()
         .help("Tokens computed in context phases (prefill), excluding tokens found in the KV cache.")
         .feeds("numCtxTokens");
@@ -54,11 +54,11 @@ families! {
         ENGINE.counter("nv_trt_llm_generation_tokens_total").in_default()
         .stable().help("Tokens decoded in generation phases, excluding each request's first token.")
         .feeds("numGenRequests InflightBatchingStats.avgNumDecodedTokensPerIter");
-    RankContextTokens(|engine, series| rank_tokens(engine, series, |rank| rank.context_tokens)) =
+    RankContextTokens(|engine, series| rank_tokens(engine, series, |rank| rank.tokens.context)) =
         ENGINE.counter("nv_trt_llm_rank_context_tokens_total").labels(RANK)
         .help("Tokens computed in context phases, by attention data parallel rank; ranks above 63 are summed as other.")
         .feeds("attentionDpRank");
-    RankGenerationTokens(|engine, series| rank_tokens(engine, series, |rank| rank.generation_tokens)) =
+    RankGenerationTokens(|engine, series| rank_tokens(engine, series, |rank| rank.tokens.generation)) =
         ENGINE.counter("nv_trt_llm_rank_generation_tokens_total").labels(RANK)
         .help("Tokens decoded in generation phases, by attention data parallel rank; ranks above 63 are summed as \
             other.").feeds("attentionDpRank");
