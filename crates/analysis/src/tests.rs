@@ -226,7 +226,7 @@ fn the_tokens_of_a_window_count_the_tokens_a_step_of_the_cpp_executor() {
     (stats.num_gen_requests, stats.avg_num_decoded_tokens_per_iter) = (Some(4), Some(2.5));
     bench.absorb(&record);
     assert_eq!(
-        (bench.engine.analysis.iterations.sums.decoded_tokens, bench.engine.fold.totals.batch.generation_tokens),
+        (bench.engine.analysis.iterations.sums.decoded_tokens, bench.engine.fold.totals.batch.tokens.generation),
         (10.0, 10)
     );
 }

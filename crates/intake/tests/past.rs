@@ -128,7 +128,7 @@ fn gpus(engine: &mut Engine, now: f64, throttled: &mut [u64; 2]) -> GpuInventory
 }
 
 fn gpu(engine: &mut Engine, now: f64, throttled: &mut [u64; 2]) -> GpuReading {
-    let gpu = engine.gpu(now);
+    let gpu = engine.gpus(now).swap_remove(0);
     let slot = (SLOT * 1e9) as u64;
     throttled[0] += if gpu.throttle_reason == Some("sw_power_cap") { slot } else { 0 };
     throttled[1] += if gpu.throttle_reason == Some("hw_thermal_slowdown") { slot } else { 0 };

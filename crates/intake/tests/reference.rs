@@ -47,7 +47,7 @@ fn the_ratios_to_a_benchmark_are_the_true_ones() {
         let moment = Moment { instant: start + Duration::from_secs_f64(now), unix_us: EPOCH_US + (now * 1e6) as i64 };
         intake.end_poll(&mut batch, Duration::ZERO, Ok(Presence::Present), moment);
         if poll % JUDGED == 0 {
-            let (uuids, joules) = (vec!["GPU-0".to_owned()], engine.gpu(now).energy_joules);
+            let (uuids, joules) = (vec!["GPU-0".to_owned()], engine.gpus(now)[0].energy_joules);
             let gpus = EngineGpus { uuids, energy_joules: Some(joules), ..EngineGpus::default() };
             slot.lock().gpus = Some(Arc::new(gpus));
             state.judge(now, moment.unix_us as f64 / 1e6);

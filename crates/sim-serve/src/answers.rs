@@ -68,7 +68,7 @@ impl Server {
         let is_post = request.method == "POST";
         let reply = |stream: &mut TcpStream, value: &Value| answer(request, stream, 200, JSON, &value.to_string());
         match (request.path.as_str(), is_post) {
-            (path, _) if *self.mode.lock() == Mode::Starting && !matches!(path, "/truth" | "/control") => {
+            (path, _) if *self.mode.lock() == Mode::Starting && !matches!(path, "/truth" | "/control" | "/gpus") => {
                 let body = json!({"code": "starting"}).to_string();
                 let state = "\r\nretry-after: 1\r\nx-trtllm-server-state: starting";
                 let head = head(503, &format!("{JSON}{state}"), body.len());
@@ -87,6 +87,7 @@ impl Server {
             }
             ("/truth", false) => reply(stream, &self.truth()),
             ("/control", true) => self.control(request, stream),
+            ("/gpus", false) => reply(stream, &self.advanced().gpus(Instant::now())),
             ("/prometheus/metrics", false) if self.arguments.workers().is_some() => {
                 let page = self.advanced().orchestrator.text();
                 answer(request, stream, 200, TEXT, &page)

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use trtllm_sim::config::Release;
 use trtllm_sim::record::Entry;
-use trtllm_sim::{Engine, Step, write};
+use trtllm_sim::{Engine, Gpu, Step, write};
 
 use crate::clock::{Clock, unix_seconds};
 use crate::options::{Arguments, FrontendMode, Simulated};
@@ -255,6 +255,12 @@ impl Live {
         }
     }
 
+    /// The readings of each GPU of the only engine, under the keys that the stand-in for NVML (tests/nvml-standin) takes.
+    pub(crate) fn gpus(&mut self, now: Instant) -> Value {
+        let at = self.clock.now(now);
+        self.world.alone().map(|engine| engine.gpus(at).iter().map(readings).collect()).unwrap_or_default()
+    }
+
     pub(crate) fn truth(&self) -> Value {
         let mut value = self.totals.json();
         let in_ring = self.ring.len() + self.frontends.iter().map(|frontend| frontend.records.len()).sum::<usize>();
@@ -263,6 +269,36 @@ impl Live {
         value["idle"] = json!(self.is_draining && self.engine().is_idle());
         value
     }
+}
+
+fn readings(gpu: &Gpu) -> Value {
+    let milli = |value: f64| (value * 1e3) as u64;
+    let nanos = |seconds: f64| (seconds * 1e9) as u64;
+    let throttle_reasons = match gpu.throttle_reason {
+        Some("sw_power_cap") => 0x4,
+        Some("hw_thermal_slowdown") => 0x8 | 0x40,
+        _ => 0,
+    };
+    json!({
+        "utilization_percent": (gpu.utilization * 100.0).round() as u64,
+        "memory_used_bytes": gpu.memory_used_bytes,
+        "memory_total_bytes": gpu.memory_total_bytes,
+        "power_mw": milli(gpu.power_watts),
+        "power_limit_mw": milli(gpu.power_limit_watts),
+        "enforced_power_limit_mw": milli(gpu.power_limit_watts),
+        "default_power_limit_mw": milli(gpu.default_power_limit_watts),
+        "energy_mj": milli(gpu.energy_joules),
+        "temperature_celsius": gpu.temperature_celsius as u64,
+        "clock_sm_mhz": gpu.sm_clock_mhz as u64,
+        "clock_graphics_mhz": gpu.sm_clock_mhz as u64,
+        "max_clock_sm_mhz": gpu.max_sm_clock_mhz as u64,
+        "max_clock_graphics_mhz": gpu.max_sm_clock_mhz as u64,
+        "throttle_reasons": throttle_reasons,
+        // NVML_FI_DEV_PERF_POLICY_POWER and _THERMAL, in nanoseconds.
+        "field.74": nanos(gpu.throttled_by_power),
+        "field.75": nanos(gpu.throttled_by_heat),
+        "gpm_supported": 0,
+    })
 }
 
 fn append(file: &Path, text: &str) -> io::Result<()> {

@@ -1,6 +1,7 @@
 //! A simulated trtllm-serve, for tests of monitoring and for trying the exporter without a GPU. It loads no model: `trtllm-sim`
 //! simulates the engine in real time, and this program serves its reports, as trtllm-serve does. Unlike trtllm-serve, it also
-//! reports what really happened (`/truth`), and a test can stop, drain or break it (`/control`).
+//! reports what really happened (`/truth`) and what the driver of its GPUs shows (`/gpus`), and a test can stop, drain or break it
+//! (`/control`).
 
 mod answers;
 mod clock;

@@ -265,6 +265,21 @@ fn each_path_of_trtllm_serve_and_of_the_orchestrator_answers() {
 }
 
 /// The Unix time in seconds.
+#[test]
+fn the_driver_shows_the_gpu_of_each_stage_and_why_it_is_slow() {
+    let server = Server::of("sim:?scenario=clocks-power", &[]);
+    server.until(at_least("iterations", 20));
+    let gpus = server.get("/gpus");
+    let (gpu, others) = gpus.as_array().unwrap().split_first().unwrap();
+    assert!(others.is_empty() && gpu["utilization_percent"].as_u64().unwrap() > 0, "{gpus}");
+    assert_eq!(gpu["throttle_reasons"].as_u64().unwrap() == 4, gpu["field.74"].as_u64().unwrap() > 0, "{gpus}");
+    let stages = Server::of("sim:?scenario=ranks-pipeline", &[]);
+    stages.until(at_least("iterations", 20));
+    let gpus = stages.get("/gpus");
+    let watts: Vec<_> = gpus.as_array().unwrap().iter().map(|gpu| gpu["power_mw"].as_u64().unwrap()).collect();
+    assert!(watts.len() > 1 && watts[1..].iter().all(|waiting| *waiting < watts[0]), "{gpus}");
+}
+
 fn now() -> String {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs().to_string()
 }

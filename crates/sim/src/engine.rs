@@ -170,19 +170,16 @@ impl Engine {
         self.queue.len() + self.waiting.len()
     }
 
-    /// What the GPU driver shows at `now`. The utilization is that of the time since the last call.
-    pub fn gpu(&mut self, now: f64) -> Gpu {
+    /// What the GPU driver shows at `now` for one GPU of each pipeline stage; the first stage is the slowest. The utilization is that
+    /// of the time since the last call.
+    pub fn gpus(&mut self, now: f64) -> Vec<Gpu> {
         let (memory, slow) = (self.gpu_memory(), self.faults.slow(now));
-        self.gpu.read(now, self.truth.busy_seconds, slow, memory)
-    }
-
-    /// For each pipeline stage, the work of its GPU ÷ the work of the slowest stage's GPU.
-    #[must_use]
-    pub fn stage_shares(&self) -> Vec<f64> {
+        let first = self.gpu.read(now, self.truth.busy_seconds, slow, memory);
         let stages = self.config.ranks.pipeline;
         let slowest = 1.0 + self.config.ranks.imbalance;
-        let other = (stages as f64 - slowest) / (stages as f64 - 1.0).max(1.0) / slowest;
-        (0..stages).map(|stage| if stage == 0 { 1.0 } else { other.max(0.0) }).collect()
+        let share = (stages as f64 - slowest) / (stages as f64 - 1.0).max(1.0) / slowest;
+        let others = (1..stages).map(|_| first.with_share(share.max(0.0), now)).collect::<Vec<_>>();
+        std::iter::once(first).chain(others).collect()
     }
 
     /// When the requests arrived that have no first token yet.

@@ -11,17 +11,36 @@ pub struct Gpu {
     pub max_sm_clock_mhz: f64,
     pub power_watts: f64,
     pub power_limit_watts: f64,
+    /// What the limit is if nobody lowers it.
+    pub default_power_limit_watts: f64,
     pub energy_joules: f64,
     pub temperature_celsius: f64,
     pub memory_used_bytes: u64,
     pub memory_total_bytes: u64,
     /// `sw_power_cap` or `hw_thermal_slowdown`.
     pub throttle_reason: Option<&'static str>,
+    /// Seconds so far in which power, and heat, limited the clock.
+    pub throttled_by_power: f64,
+    pub throttled_by_heat: f64,
+}
+
+impl Gpu {
+    /// The same GPU with this share of the work. A pipeline stage that waits for another one draws less power.
+    pub(crate) fn with_share(&self, share: f64, now: f64) -> Self {
+        let scaled = |total: f64, idle: f64| idle + (total - idle) * share;
+        Self {
+            utilization: self.utilization * share,
+            power_watts: scaled(self.power_watts, IDLE_WATTS),
+            energy_joules: scaled(self.energy_joules, IDLE_WATTS * now),
+            ..self.clone()
+        }
+    }
 }
 
 const MAX_CLOCK: f64 = 1980.0;
 const IDLE_WATTS: f64 = 90.0;
 const LIMIT_WATTS: f64 = 700.0;
+const LOWERED_LIMIT_WATTS: f64 = 450.0;
 const TOTAL_BYTES: u64 = 80 << 30;
 /// Degrees per watt once the temperature has settled, and the time constant with which it follows the power.
 const DEGREES_PER_WATT: f64 = 0.07;
@@ -33,11 +52,13 @@ pub(crate) struct GpuState {
     busy: f64,
     energy: f64,
     temperature: f64,
+    throttled_by_power: f64,
+    throttled_by_heat: f64,
 }
 
 impl Default for GpuState {
     fn default() -> Self {
-        Self { at: 0.0, busy: 0.0, energy: 0.0, temperature: 30.0 }
+        Self { at: 0.0, busy: 0.0, energy: 0.0, temperature: 30.0, throttled_by_power: 0.0, throttled_by_heat: 0.0 }
     }
 }
 
@@ -52,9 +73,13 @@ impl GpuState {
             Some((factor, Slow::Silent)) => (MAX_CLOCK, 1.0 / factor, None),
             Some((_, Slow::Regression)) | None => (MAX_CLOCK, 0.9, None),
         };
-        let power = IDLE_WATTS + utilization * (LIMIT_WATTS - IDLE_WATTS) * power_share;
+        let is_capped = throttle_reason == Some("sw_power_cap");
+        let limit = if is_capped { LOWERED_LIMIT_WATTS } else { LIMIT_WATTS };
+        let power = IDLE_WATTS + utilization * (limit - IDLE_WATTS) * power_share;
         self.energy += power * seconds;
         let is_hot = throttle_reason == Some("hw_thermal_slowdown");
+        self.throttled_by_power += if is_capped { seconds } else { 0.0 };
+        self.throttled_by_heat += if is_hot { seconds } else { 0.0 };
         let settled = 30.0 + DEGREES_PER_WATT * power + if is_hot { 25.0 } else { 0.0 };
         self.temperature += (settled - self.temperature) * (1.0 - (-seconds / THERMAL_SECONDS).exp());
         (self.at, self.busy) = (now, busy);
@@ -63,12 +88,15 @@ impl GpuState {
             sm_clock_mhz: clock,
             max_sm_clock_mhz: MAX_CLOCK,
             power_watts: power,
-            power_limit_watts: LIMIT_WATTS,
+            power_limit_watts: limit,
+            default_power_limit_watts: LIMIT_WATTS,
             energy_joules: self.energy,
             temperature_celsius: self.temperature,
             memory_used_bytes: memory.min(TOTAL_BYTES),
             memory_total_bytes: TOTAL_BYTES,
             throttle_reason,
+            throttled_by_power: self.throttled_by_power,
+            throttled_by_heat: self.throttled_by_heat,
         }
     }
 }

@@ -29,7 +29,7 @@ fn assert_totals(config: &Config) -> (Engine, ObservedEngine) {
     let (truth, totals) = (engine.truth(), &observed.fold.totals);
     assert_eq!(totals.iterations, truth.iterations, "{:?}", config.release);
     assert_eq!(totals.requests_completed, truth.completed, "{:?}", config.release);
-    assert_eq!(totals.batch.context_tokens, truth.context_tokens, "{:?}", config.release);
+    assert_eq!(totals.batch.tokens.context, truth.context_tokens, "{:?}", config.release);
     assert_eq!(totals.losses.lost, 0, "{:?}", config.release);
     assert!(truth.completed > 100);
     (engine, observed)
@@ -51,7 +51,7 @@ fn totals_are_the_truth_for_each_backend_and_release() {
         assert_eq!(observed.fold.totals.requests_started, engine.truth().started, "{release:?}");
         let truth = engine.truth();
         assert_eq!(truth.discarded_tokens, 0);
-        assert_eq!(observed.fold.totals.batch.generation_tokens, truth.decoded_tokens, "{release:?}");
+        assert_eq!(observed.fold.totals.batch.tokens.generation, truth.decoded_tokens, "{release:?}");
     }
 }
 
@@ -63,7 +63,7 @@ fn tokens_after_a_stop_word_are_in_the_records_and_do_not_count() {
         let (engine, observed) = assert_totals(&config);
         let truth = engine.truth();
         assert!(truth.discarded_tokens > 100);
-        let counted = observed.fold.totals.batch.generation_tokens;
+        let counted = observed.fold.totals.batch.tokens.generation;
         // Early records do not tell that the loop overlaps.
         let discarded = if era == Era::Early { truth.discarded_tokens } else { 0 };
         assert_eq!(counted, truth.decoded_tokens + discarded, "{era:?}");
@@ -89,7 +89,7 @@ fn older_releases_of_the_cpp_executor_are_read() {
         let config = Config { release: Release::Cpp { major: 0, minor }, ..finite() };
         let (engine, observed) = fold(&config, 600.0);
         assert_eq!(observed.fold.totals.iterations, engine.truth().iterations, "0.{minor}");
-        assert_eq!(observed.fold.totals.batch.context_tokens, engine.truth().context_tokens, "0.{minor}");
+        assert_eq!(observed.fold.totals.batch.tokens.context, engine.truth().context_tokens, "0.{minor}");
     }
 }
 
@@ -153,7 +153,7 @@ fn speculation_is_counted() {
     config.speculation = Some(Speculation { draft_len: 3, acceptance: 0.7, seconds_per_position: 0.001 });
     let (engine, observed) = assert_totals(&config);
     assert_eq!(observed.fold.totals.batch.spec_decode_draft_tokens, engine.truth().drafted);
-    assert_eq!(observed.fold.totals.batch.generation_tokens, engine.truth().decoded_tokens);
+    assert_eq!(observed.fold.totals.batch.tokens.generation, engine.truth().decoded_tokens);
     // Draft tokens after the end of an answer do not count as accepted.
     assert_eq!(observed.fold.totals.batch.spec_decode_accepted_tokens, engine.truth().accepted);
 }
@@ -185,7 +185,7 @@ fn ranks_with_rows_of_their_own_are_summed() {
     config.ranks = Ranks { attention_dp: 4, pipeline: 1, imbalance: 0.0 };
     let (engine, observed) = fold(&config, 600.0);
     assert_eq!(observed.fold.totals.iterations, engine.truth().iterations);
-    assert_eq!(observed.fold.totals.batch.context_tokens, engine.truth().context_tokens);
+    assert_eq!(observed.fold.totals.batch.tokens.context, engine.truth().context_tokens);
     assert_eq!(observed.fold.totals.requests_completed, engine.truth().completed);
 }
 
@@ -312,7 +312,7 @@ fn gpu_readings_follow_the_work() {
         }
         let mut engine = Engine::new(config, 1);
         engine.run(60.0, |_| ());
-        engine.gpu(60.0)
+        engine.gpus(60.0).swap_remove(0)
     };
     let slow = |why| vec![Fault::Slow { at: 0.0, factor: 2.0, why }];
     let (idle, busy) = (read(vec![], false), read(vec![], true));
@@ -320,5 +320,7 @@ fn gpu_readings_follow_the_work() {
     assert!(busy.power_watts > idle.power_watts && busy.temperature_celsius > idle.temperature_celsius);
     let (capped, silent) = (read(slow(Slow::PowerCap), true), read(slow(Slow::Silent), true));
     assert_eq!((capped.throttle_reason, silent.throttle_reason), (Some("sw_power_cap"), None));
+    assert!((59.0..=60.0).contains(&capped.throttled_by_power) && silent.throttled_by_power == 0.0);
+    assert!(capped.power_limit_watts < capped.default_power_limit_watts);
     assert!(capped.sm_clock_mhz < busy.sm_clock_mhz && silent.power_watts < busy.power_watts);
 }

@@ -36,7 +36,6 @@ pub(crate) struct Play {
     start: Instant,
     now: f64,
     next: Option<f64>,
-    throttled: [f64; 2],
     /// The exporter reads the records only: not the server's page, and no GPU.
     pub(crate) records_only: bool,
 }
@@ -64,7 +63,6 @@ impl Play {
             start: Instant::now(),
             now: 0.0,
             next: Some(0.0),
-            throttled: [0.0; 2],
             records_only: false,
         };
         play.mark();
@@ -110,21 +108,15 @@ impl Play {
 
     fn mark(&mut self) {
         self.window.push(Mark::of(&self.observed, self.now));
-        let gpu = self.engine.gpu(self.now);
-        let throttle = gpu.throttle_reason;
-        self.throttled[0] += if throttle == Some("sw_power_cap") { SLOT_SECONDS } else { 0.0 };
-        self.throttled[1] += if throttle == Some("hw_thermal_slowdown") { SLOT_SECONDS } else { 0.0 };
-        // A stage that waits for another one takes less power.
-        let idle_watts = 90.0;
-        for (window, share) in self.gpus.iter_mut().zip(self.engine.stage_shares()) {
+        for (window, gpu) in self.gpus.iter_mut().zip(self.engine.gpus(self.now)) {
             window.push(GpuMark {
                 at: self.now,
-                utilization: Some(gpu.utilization * share),
-                watts: Some(idle_watts + (gpu.power_watts - idle_watts) * share),
+                utilization: Some(gpu.utilization),
+                watts: Some(gpu.power_watts),
                 clock_share: Some(gpu.sm_clock_mhz / gpu.max_sm_clock_mhz),
-                has_lowered_limit: Some(throttle == Some("sw_power_cap")),
-                throttled_by_power: Some(self.throttled[0]),
-                throttled_by_heat: Some(self.throttled[1]),
+                has_lowered_limit: Some(gpu.power_limit_watts < gpu.default_power_limit_watts),
+                throttled_by_power: Some(gpu.throttled_by_power),
+                throttled_by_heat: Some(gpu.throttled_by_heat),
                 throttled_by_hardware: Some(0.0),
                 xids: 0.0,
                 ecc_errors: Some(0.0),
