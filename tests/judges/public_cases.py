@@ -12,6 +12,7 @@ Needs target/debug/libnvml_standin.so (cargo build --package nvml-standin).
 """
 
 import argparse
+import csv
 import dataclasses
 import json
 import os
@@ -27,17 +28,11 @@ from costs import predicted
 from exporter import ROOT, fetch, simulated_gpus
 from live import kind, told, watched
 
-# Milliseconds of a step that decodes 1, 4, 16, 32, 64 and 128 requests on H100 (waynehacking8/trtllm-triton-serving).
-SIZES = (1, 4, 16, 32, 64, 128)
-CURVES = {
-    "llama31-8b-bf16-tp2": (4.27, 4.33, 4.94, 5.09, 5.44, 7.42),
-    "llama31-8b-fp8-tp2": (2.57, 2.77, 3.04, 3.10, 3.67, 7.34),
-    "llama31-8b-fp8-tp2-tuned": (2.56, 2.77, 3.03, 3.00, 4.14, 7.58),
-    "qwen25-32b-tp4": (8.66, 8.73, 9.62, 10.30, 11.36, 21.15),
-    "compiled-bf16": (4.76, 4.84, 5.21, 5.37, 5.98, 7.27),
-    "compiled-bf16-cudagraph": (4.35, 4.43, 4.89, 5.23, 5.87, 6.83),
-    "triton-ensemble-bf16": (4.80, 4.89, 5.26, 5.66, 6.51, 8.95),
-}
+# Milliseconds of a step that decodes so many requests on H100 (waynehacking8/trtllm-triton-serving).
+with open(os.path.join(ROOT, "tests/fixtures/tables/wayne_h100_itl_ms.csv")) as table:
+    (_, *names), *lines = csv.reader(table)
+SIZES = tuple(int(name.removeprefix("c")) for name in names)
+CURVES = {name: tuple(map(float, steps)) for name, *steps in lines}
 CLOSED = {"rate": 1000, "wave": 0, "prefix_share": 0, "spread": 0.1, "jitter": 0.02}
 FP8 = {"steps_ms": CURVES["llama31-8b-fp8-tp2"], "ctx_token_us": 15, "kv_blocks": 20000, "max_batch_size": 256, "max_num_tokens": 8192}
 

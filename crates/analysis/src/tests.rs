@@ -409,24 +409,30 @@ fn a_prompt_that_begins_when_another_request_has_ended_is_known_without_a_count_
     assert_eq!(ends(false), (4.0, 0.0));
 }
 
-/// The two sizes between which decoding has a step, for an engine that takes these seconds for batches of 1 to 256 requests.
-fn decoding_step(seconds: impl Fn(f64) -> f64) -> Option<[f64; 2]> {
+/// What is learned of an engine that takes these seconds for batches of 1 to 256 requests.
+fn learned(seconds: impl Fn(f64) -> f64) -> cost_model::CostModel {
     let mut model = cost_model::CostModel::default();
     for requests in (0..20).flat_map(|_| 1..=256) {
         let requests = f64::from(requests);
-        let work = cost_model::Work {
-            generation_requests: requests,
-            generation_tokens: requests,
-            kv_tokens: 300.0 * requests,
-            ..Default::default()
-        };
-        model.observe(&work, seconds(requests));
+        model.observe(&decoding(requests), seconds(requests));
     }
-    model.decoding_step().map(|pair| pair.map(|work| work.generation_tokens))
+    model
+}
+
+/// The two sizes between which decoding has a step.
+fn decoding_step(seconds: impl Fn(f64) -> f64) -> Option<[f64; 2]> {
+    learned(seconds).decoding_step().map(|pair| pair.map(|work| work.generation_tokens))
+}
+
+/// A value between two known points.
+fn between(points: &[(f64, f64)], at: f64) -> f64 {
+    let next = points.iter().position(|(x, _)| at < *x).unwrap_or(points.len()).clamp(1, points.len() - 1);
+    let [(x, y), (next_x, next_y)] = [points[next - 1], points[next]];
+    y + (next_y - y) / (next_x - x) * (at - x)
 }
 
 #[test]
-fn batches_without_a_graph_or_with_a_far_larger_one_are_a_step_and_measured_ones_are_none() {
+fn batches_without_a_graph_or_with_a_far_larger_one_are_a_step() {
     let [below, above] = decoding_step(|requests| if requests <= 128.0 { 0.0055 } else { 0.02 }).unwrap();
     assert!(below <= 128.0 && above > 128.0, "{below} {above}");
     assert_eq!(decoding_step(|requests| 0.008 + 60e-6 * requests), None);
@@ -436,19 +442,65 @@ fn batches_without_a_graph_or_with_a_far_larger_one_are_a_step_and_measured_ones
     assert!(decoding_step(padded(&[1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0])).is_some());
     let usual = &[1.0, 2.0, 4.0, 8.0, 16.0, 24.0, 32.0, 48.0, 64.0, 96.0, 128.0, 192.0, 256.0];
     assert_eq!(decoding_step(padded(usual)), None);
-    // Milliseconds of 1, 4, 16, 32, 64 and 128 requests on H100 (waynehacking8/trtllm-triton-serving).
-    for curve in [
-        [2.57, 2.77, 3.04, 3.10, 3.67, 7.34],
-        [8.66, 8.73, 9.62, 10.30, 11.36, 21.15],
-        [4.8, 4.89, 5.26, 5.66, 6.51, 8.95],
-    ] {
-        let sizes = [1.0, 4.0, 16.0, 32.0, 64.0, 128.0];
-        let measured = |requests: f64| {
-            let at = sizes.iter().rposition(|size| *size <= requests).unwrap_or(0).min(4);
-            let slope = (curve[at + 1] - curve[at]) / (sizes[at + 1] - sizes[at]);
-            (curve[at] + slope * (requests - sizes[at])) / 1e3
-        };
-        assert_eq!(decoding_step(measured), None, "{curve:?}");
+}
+
+#[test]
+fn the_measured_curves_of_seven_engines_are_learned_within_5_percent_and_have_no_step() {
+    let table = include_str!("../../../tests/fixtures/tables/wayne_h100_itl_ms.csv");
+    let curves: Vec<_> = table.lines().skip(1).map(|line| line.split_once(',').unwrap()).collect();
+    assert_eq!(curves.len(), 7);
+    for (engine, milliseconds) in curves {
+        let milliseconds = milliseconds.split(',').map(|ms| ms.parse::<f64>().unwrap());
+        let curve: Vec<_> = [1.0, 4.0, 16.0, 32.0, 64.0, 128.0].into_iter().zip(milliseconds).collect();
+        let model = learned(|requests| between(&curve, requests) / 1e3);
+        assert_eq!(model.decoding_step(), None, "{engine}");
+        for (requests, ms) in curve {
+            let told = 1e3 * model.predict(&decoding(requests)).0.unwrap();
+            assert!((told / ms - 1.0).abs() < 0.05, "{engine}: {requests} requests take {ms} ms, not {told}");
+        }
+    }
+}
+
+/// A DeepSeek model with drafts on B300. Its step is a fixed part, a part for its tokens and a part for its requests. Each request has a
+/// window of up to six tokens. With a short window, the host waited for copies, until that was fixed.
+#[test]
+fn a_step_of_measured_parts_is_learned_and_its_wait_for_the_host_is_told() {
+    let table = include_str!("../../../tests/fixtures/tables/dspark_step_ms.csv");
+    let row = |name: &str| -> Vec<f64> {
+        let values = table.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+        values[1..].split(" / ").map(|value| value.parse().unwrap()).collect()
+    };
+    let points = |x: [f64; 3], name: &str| -> Vec<_> { x.into_iter().zip(row(name)).collect() };
+    let of_tokens = points([96.0, 512.0, 768.0], "theta(96) theta(512) theta(768)");
+    let of_requests = points([32.0, 64.0, 128.0], "alpha(32/64/128 rows)");
+    let fixed = row("fixed")[0];
+    let work = |requests: i32, window: i32| cost_model::Work {
+        generation_requests: f64::from(requests),
+        generation_tokens: f64::from(requests * window),
+        kv_tokens: 1000.0 * f64::from(requests),
+        ..Default::default()
+    };
+    let seconds = |work: &cost_model::Work| {
+        let ms = fixed + between(&of_tokens, work.generation_tokens) + between(&of_requests, work.generation_requests);
+        ms / 1e3
+    };
+    let mut model = cost_model::CostModel::default();
+    for (requests, window) in (0..20).flat_map(|_| 32..=128).flat_map(|requests| [(requests, 4), (requests, 6)]) {
+        let work = work(requests, window);
+        model.observe(&work, seconds(&work));
+    }
+    // The batches of 122 requests were padded to 128.
+    let [full, short] =
+        ["device step 122 rows full window", "device step 4 tok/req after fix"].map(|name| row(name)[0]);
+    for (window, ms) in [(6, full), (4, short)] {
+        let told = 1e3 * model.predict(&work(128, window)).0.unwrap();
+        assert!((told / ms - 1.0).abs() < 0.03, "{window} tokens: {told}, not {ms}");
+    }
+    let waiting = row("device step before fix (host syncs)")[0];
+    for place in 0..500 {
+        let judged = model.observe(&work(128, 4), waiting / 1e3);
+        let slower = waiting / 1e3 / judged.expected.unwrap();
+        assert!((slower / (waiting / short) - 1.0).abs() < 0.03 && !judged.is_estimate, "{place}: {slower}");
     }
 }
 
