@@ -1,5 +1,5 @@
 //! Tests the scheduler and the costs with a real engine: 63 reports of trtllm-bench about one engine (Llama 3.1 70B in FP8 on 8 H100
-//! GPUs, TensorRT-LLM 0.16) under different loads. The prices are fitted to six of them, and the others are predicted.
+//! GPUs, TensorRT-LLM 0.16) under different loads, and the loads of eight more engines. The prices are fitted to six loads, and the others are predicted.
 
 use super::*;
 use crate::measured_engine::{EqualWork, Prices};
@@ -59,8 +59,8 @@ fn work(report: &(u32, u32, usize, f64)) -> Four {
     [seconds(report, [1.0, 0.0, 0.0, 0.0]), requests * prompt, requests * steps, requests * in_cache]
 }
 
-/// The prices with the least relative errors. Solves the normal equations by Gauss-Jordan elimination.
-fn fit(reports: &[(u32, u32, usize, f64)]) -> Four {
+/// The prices from this one on with the least relative errors. Solves the normal equations by Gauss-Jordan elimination.
+fn fit(reports: &[(u32, u32, usize, f64)], first: usize) -> Four {
     let mut sums = [[0.0; 5]; 4];
     for report in reports {
         let work = work(report).map(|work| work / report.3);
@@ -70,7 +70,7 @@ fn fit(reports: &[(u32, u32, usize, f64)]) -> Four {
             }
         }
     }
-    for at in 0..4 {
+    for at in first..4 {
         let pivot = sums[at];
         for (index, row) in sums.iter_mut().enumerate().filter(|(index, _)| *index != at) {
             let times = row[at] / pivot[at];
@@ -78,7 +78,7 @@ fn fit(reports: &[(u32, u32, usize, f64)]) -> Four {
             assert!(row.iter().all(|sum| sum.is_finite()), "row {index}");
         }
     }
-    std::array::from_fn(|at| sums[at][4] / sums[at][at])
+    std::array::from_fn(|at| if at < first { 0.0 } else { sums[at][4] / sums[at][at] })
 }
 
 /// `cargo test -p trtllm-what-if --lib -- --nocapture bench` prints the table.
@@ -87,7 +87,7 @@ fn six_reports_of_an_engine_predict_how_long_it_takes_under_57_other_loads() {
     let is_fitted =
         |report: &&(u32, u32, usize, f64)| [128, 8192].contains(&report.0) && [128, 1024, 16_384].contains(&report.1);
     let fitted: Vec<_> = REPORTS.iter().filter(is_fitted).copied().collect();
-    let prices = fit(&fitted);
+    let prices = fit(&fitted, 0);
     println!("fitted to {fitted:?}: {prices:?}");
     let mut errors: Vec<f64> = Vec::new();
     for report in REPORTS.iter().filter(|report| !is_fitted(report)) {
@@ -101,4 +101,35 @@ fn six_reports_of_an_engine_predict_how_long_it_takes_under_57_other_loads() {
     println!("median {:.3}, worst {:.3}, {within} of {} within 5 %", errors[28], errors[56], errors.len());
     assert!(fitted.len() == 6 && errors.len() == 57);
     assert!(errors[28] < 0.03 && within >= 54 && errors[56] < 0.16, "{errors:?}");
+}
+
+/// NVIDIA's performance overview of release 1.0 has the output tokens a second of eight engines at full load. It does not name their
+/// limits. At full load, the fixed part of an iteration is small. Without it, the limits change nothing.
+#[test]
+fn six_loads_of_each_of_eight_engines_predict_the_four_others() {
+    let table = include_str!("../../../../tests/fixtures/tables/perf_overview_v1.0_output_tok_s.csv");
+    let requests = [30_000, 3000, 1500, 3000, 3000, 1500, 3000, 1500, 1500, 1000];
+    let rows: Vec<Vec<f64>> =
+        table.lines().skip(1).map(|row| row.split(',').map(|value| value.parse().unwrap()).collect()).collect();
+    let mut errors: Vec<f64> = Vec::new();
+    for (column, engine) in table.lines().next().unwrap().split(',').enumerate().skip(2) {
+        let report = |(row, requests): (&Vec<f64>, usize)| {
+            let seconds = requests as f64 * row[1] / row[column];
+            (row[0] as u32, row[1] as u32, requests, seconds)
+        };
+        let is_fitted =
+            |(prompt, output, ..): &(u32, u32, usize, f64)| [128, 2048, 20_000].contains(prompt) && *output > 0;
+        let (fitted, others): (Vec<_>, Vec<_>) = rows.iter().zip(requests).map(report).partition(is_fitted);
+        assert_eq!((fitted.len(), others.len()), (6, 4));
+        let prices = fit(&fitted, 1);
+        println!("{engine}: {prices:?}");
+        for report in others {
+            let error = seconds(&report, prices) / report.3 - 1.0;
+            println!("{report:?}: {:+.1} %", 100.0 * error);
+            errors.push(error.abs());
+        }
+    }
+    errors.sort_by(f64::total_cmp);
+    println!("median {:.3}, worst {:.3} of {}", errors[16], errors[31], errors.len());
+    assert!(errors[16] < 0.04 && errors[31] < 0.12, "{errors:?}");
 }
