@@ -157,6 +157,37 @@ fn the_time_per_output_token_of_real_requests_is_that_of_the_llm_api() {
     }
 }
 
+/// Triton's llmapi model answers its client with the values of RequestPerfMetrics. The Python package sends the same object to the exporter.
+/// The answer itself is no statistics.
+#[test]
+fn a_real_request_of_tritons_llmapi_model_is_read_as_the_publisher_sends_it() {
+    let answer = payload("triton_llmapi_response_PR5554_PARTIAL.json");
+    assert_eq!(parse_line(answer.to_string().as_bytes()), Err(RejectReason::NotARecord));
+    let number = |name: &str| answer[name].as_str().unwrap().parse::<f64>().unwrap();
+    let at = |name: &str| number(&format!("{name}_time_ns")) / 1e9;
+    let timing = json!({"arrival_time": at("arrival"), "first_scheduled_time": at("first_scheduled"),
+        "first_token_time": at("first_token"), "last_token_time": at("last_token")});
+    let cache = json!({"num_total_allocated_blocks": number("kv_cache_alloc_total_blocks") as i64,
+        "num_new_allocated_blocks": number("kv_cache_alloc_new_blocks") as i64,
+        "num_reused_blocks": number("kv_cache_reused_block") as i64,
+        "num_missed_blocks": number("kv_cache_missed_block") as i64,
+        "kv_cache_hit_rate": number("kv_cache_hit_rate")});
+    let line =
+        json!({"requestId": 1, "perfMetrics": {"timing_metrics": timing, "kv_cache_metrics": cache}}).to_string();
+    let Ok(PublisherLine::Message(Message::FinishedRequest(entry))) = parse_line(line.as_bytes()) else {
+        panic!("{line}")
+    };
+    let mut observed = ObservedEngine::new(Duration::from_secs(60));
+    observed.absorb_perf_metrics(&entry, Instant::now()).unwrap();
+    let times = &observed.fold.requests.totals.times;
+    let milliseconds = |histogram: &Histogram| (histogram.count(), (histogram.sum() * 1e6).round() / 1e3);
+    assert_eq!(milliseconds(&times.queue_time), (1, 0.538));
+    assert_eq!(milliseconds(&times.prefill_time), (1, 126.016));
+    assert_eq!(milliseconds(&times.time_to_first_token), (1, 126.554));
+    assert_eq!(milliseconds(&times.e2e_latency), (1, 1297.578));
+    assert_eq!((times.time_per_output_token.count(), times.kv_cache_blocks.sum()), (0, 1.0));
+}
+
 #[test]
 fn the_newest_record_is_read_with_its_requests_and_pools() {
     let record = one("metrics_record_SHAPE_2026H2.json");
