@@ -461,8 +461,8 @@ fn the_measured_curves_of_seven_engines_are_learned_within_5_percent_and_have_no
     }
 }
 
-/// A DeepSeek model with drafts on B300. Its step is a fixed part, a part for its tokens and a part for its requests. Each request has a
-/// window of up to six tokens. With a short window, the host waited for copies, until that was fixed.
+/// A DeepSeek model with drafts on B300. Its step is a fixed part, a part for its tokens and a part for its requests.
+/// Each request has a window of up to six tokens. With a short window, the host waited for copies until a fix.
 #[test]
 fn a_step_of_measured_parts_is_learned_and_its_wait_for_the_host_is_told() {
     let table = include_str!("../../../tests/fixtures/tables/dspark_step_ms.csv");

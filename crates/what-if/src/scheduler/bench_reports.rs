@@ -1,5 +1,6 @@
-//! Tests the scheduler and the costs with a real engine: 63 reports of trtllm-bench about one engine (Llama 3.1 70B in FP8 on 8 H100
-//! GPUs, TensorRT-LLM 0.16) under different loads, and the loads of eight more engines. The prices are fitted to six loads, and the others are predicted.
+//! Tests the scheduler and the costs with real engines: 63 reports of trtllm-bench about one engine (Llama 3.1 70B in
+//! FP8 on 8 H100 GPUs, TensorRT-LLM 0.16) under different loads, and ten loads of eight more engines. The prices are
+//! fitted to six loads of an engine, and its others are predicted.
 
 use super::*;
 use crate::measured_engine::{EqualWork, Prices};
@@ -103,8 +104,8 @@ fn six_reports_of_an_engine_predict_how_long_it_takes_under_57_other_loads() {
     assert!(errors[28] < 0.03 && within >= 54 && errors[56] < 0.16, "{errors:?}");
 }
 
-/// NVIDIA's performance overview of release 1.0 has the output tokens a second of eight engines at full load. It does not name their
-/// limits. At full load, the fixed part of an iteration is small. Without it, the limits change nothing.
+/// NVIDIA's performance overview of release 1.0 has the output tokens a second of eight engines at full load. It does
+/// not name their limits. At full load, the fixed part of an iteration is small. Without it, the limits change nothing.
 #[test]
 fn six_loads_of_each_of_eight_engines_predict_the_four_others() {
     let table = include_str!("../../../../tests/fixtures/tables/perf_overview_v1.0_output_tok_s.csv");
