@@ -28,7 +28,11 @@ def sections_of(path):
     """The anchors of a document, which GitHub derives from its headings."""
     with open(path) as file:
         headings = re.findall(r"(?m)^#+ (.+)$", re.sub(r"(?ms)^ *```.*?^ *```$", "", file.read()))
-    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    return set(map(anchor, headings))
+
+
+def anchor(heading):
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
 
 
 def findings_of(path, text, families):
@@ -56,6 +60,44 @@ def reader_findings(paths):
             yield f"{path}: say in the first sentence what the reader can do after this page"
         if path.startswith("docs/") and path not in reached:
             yield f"{path}: more than two links away from README.md"
+
+
+# What an outsider looks for. The way from README.md: the targets of links, and the text that answers.
+SEARCHES = {
+    "metrics of a model in Prometheus": ["docs/monitoring.md", "sum by (model)"],
+    "why a model is slow": ["docs/doctor.md", "$ trtllm-doctor diagnose"],
+    "embedding in C++": ["docs/embedding.md", "cmake --build build"],
+    "embedding in Python": ["docs/embedding-python.md", "publisher.observe("],
+    "adding a metric": ["CONTRIBUTING.md#add-a-metric", "\n## Add a field"],
+}
+SECONDS, WORDS_PER_MINUTE, CLICKS = 120, 240, 3
+ALERT = re.compile(r"(?m)^## (Trtllm\w+)\n\n\*\*What it means\.\*\* (?:.+\n)*?(.+)\n(?=\n)")
+
+
+def search_findings():
+    """An outsider needs at most three clicks and two minutes from README.md to an answer. The time is that of reading each page on the way, or the
+    section to which its link leads, from its beginning to the end of the line with the next link or with the answer."""
+    searches = dict(SEARCHES)
+    for path in glob.glob("docs/runbooks/*.md"):
+        for alert, end in ALERT.findall(read(path)):
+            searches[f"the meaning of {alert}"] = ["docs/runbooks/README.md", f"{os.path.basename(path)}#{alert.lower()}", end]
+    for what, (*links, answer) in searches.items():
+        page, section, words, clicks = "README.md", "", 0, 0
+        for stop in [*links, answer]:
+            text = read(page)
+            start = next((match.start() for match in re.finditer(r"(?m)^#+ (.+)$", text) if section and anchor(match[1]) == section), 0)
+            link, _, section = stop.partition("#")
+            texts = [f"({stop})", f"({link})"] if stop in links else [stop]
+            at, sought = next(((text.find(sought, start), sought) for sought in texts if text.find(sought, start) >= 0), (-1, stop))
+            if at < 0:
+                yield f"{page}: nothing leads to {what}: {stop} is missing"
+                break
+            words += len(text[start:text.find("\n", at + 1)].split())
+            if stop in links:
+                clicks += 1 + (sought != texts[0])  # the second click is on the page's outline
+                page = os.path.normpath(os.path.join(os.path.dirname(page), link))
+        if words * 60 > SECONDS * WORDS_PER_MINUTE or clicks > CLICKS:
+            yield f"README.md: {what}: {words * 60 // WORDS_PER_MINUTE} s and {clicks} clicks"
 
 
 def rule_findings(path, text):
@@ -133,6 +175,7 @@ def main():
             findings += configuration_findings(path, text, promtool)
             examples += len(list(configurations_of(text)))
     findings += reader_findings([*paths, REFERENCE])
+    findings += search_findings()
     if promtool:
         findings += syntax_findings(queries, promtool)
     for finding in findings:
