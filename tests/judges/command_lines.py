@@ -11,7 +11,7 @@ import shlex
 import subprocess
 import tempfile
 
-FENCE = re.compile(r"(?ms)^( *)```(\w*)\n(.*?)^ *```$")
+FENCE = re.compile(r"(?ms)^( *)```([\w+]*)\n(.*?)^ *```$")
 INLINE = re.compile(r"`((?:trtllm-exporter|trtllm-doctor|\.ci/full|cargo bench|cargo test --package [\w-]+ \w+|benches/\S+\.(?:py|sh)|tests/\S+\.(?:py|sh)) [^`]+)`")
 # Errors about files that exist only on the machine of a reader who follows the document.
 MISSING = re.compile(r"No such file|cannot read the (file|certificates)|Permission denied")
@@ -30,7 +30,7 @@ def shell_blocks(text):
         elif language == "sh":
             yield "\n".join(lines)
         else:
-            yield "\n".join(line.removeprefix("$ ") for line in lines if re.match(r"(\$ )?trtllm-(exporter|doctor) ", line))
+            yield "\n".join(line.removeprefix("$ ") for line in lines if re.match(r"\$ |trtllm-(exporter|doctor) ", line))
 
 
 def commands_of(text):
