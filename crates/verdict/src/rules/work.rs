@@ -163,7 +163,7 @@ pub(super) fn context_blocking(input: &VerdictInput) -> Option<Found> {
         );
         let longest = input.now.distributions.iteration.quantile(0.99);
         Found::new(format!(
-            "Long prompts stop the answers of other requests in {} of the time, for up to {}.",
+            "Long prompts stop the answers of other requests in {} of the time. One iteration in a hundred takes {} or more.",
             percent(share),
             time(longest.unwrap_or(0.0))
         ))
