@@ -1,9 +1,9 @@
 use super::*;
-use trtllm_records::RecordTime;
 use trtllm_records::iteration::{
     InflightBatchingStats, KvCacheStats, SchedulerMode, SpecDecodingStats, StaticBatchingStats,
 };
 use trtllm_records::request::{RequestStage, RequestStats};
+use trtllm_records::{IterationStats, RecordTime};
 
 const STALE: Duration = Duration::from_secs(15);
 
