@@ -35,6 +35,7 @@ pub(crate) struct Play {
     has_answered: bool,
     start: Instant,
     now: f64,
+    polled: f64,
     next: Option<f64>,
     /// The exporter reads the records only: not the server's page, and no GPU.
     pub(crate) records_only: bool,
@@ -62,6 +63,7 @@ impl Play {
             has_answered: false,
             start: Instant::now(),
             now: 0.0,
+            polled: 0.0,
             next: Some(0.0),
             records_only: false,
         };
@@ -79,6 +81,12 @@ impl Play {
         while self.now + SLOT_SECONDS <= seconds {
             let end = self.now + SLOT_SECONDS;
             while let Some(time) = self.next.filter(|time| *time < end) {
+                // A poll of a server each second.
+                if time.floor() > self.polled {
+                    self.polled = time.floor();
+                    self.observed.settle(true, self.instant(self.polled));
+                    assert!(!self.observed.fold.has_several_engines(), "one engine looks like several at {time} s");
+                }
                 let step = self.engine.step(time);
                 self.next = step.next;
                 self.fold_step(step, time);
@@ -93,7 +101,7 @@ impl Play {
                 self.observed.fold.health.answered(now);
                 (self.last_answer, self.has_answered) = (end, true);
             }
-            self.observed.settle(false, now);
+            self.observed.settle(true, now);
             self.mark();
             let verdict = self.input().and_then(|input| judge(&input, self.now));
             self.verdicts.update(verdict);
