@@ -48,7 +48,7 @@ pub(crate) fn fold(
             let parsed: RequestStatsPerIteration = serde_json::from_str(&text).unwrap();
             observed.absorb_requests(&parsed, now).unwrap();
         }
-        observed.settle(false, now);
+        observed.settle(true, now);
         each(time, &engine, &observed);
         at = step.next;
     }
