@@ -124,9 +124,12 @@ class Receiver:
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
 
 
-def alertmanager(folder, receiver):
-    """Starts the Alertmanager with the shipped configuration. Only the addresses of the receivers are added."""
+def alertmanager(folder, receiver, factor=1):
+    """Starts the Alertmanager with the shipped configuration. Only the addresses of the receivers are added, and its waiting times are
+    divided by the factor. Returns its address and the process."""
     text = (ROOT / "deploy/prometheus/alertmanager.yml").read_text()
+    for wait, seconds in (("group_wait: 30s", 30), ("group_interval: 5m", 300)):
+        text = text.replace(wait, f"{wait.split(':')[0]}: {round(seconds / factor)}s")
     for name in ("pager", "ticket"):
         to = f"http://127.0.0.1:{receiver.server.server_port}/{name}"
         text = re.sub(f"- name: {name}\\b.*", f"- name: {name}\n    webhook_configs: [{{url: '{to}', send_resolved: true}}]", text)

@@ -1,0 +1,113 @@
+"""Breaks an engine for each cause, and shows who is told what after how long: with the shipped rules and routes, a real Prometheus and a
+real Alertmanager.
+
+usage: notifications.py EXPORTER [--gpus STANDIN] [--factor F] [--seconds S] [--only REGEX]
+Each engine is a process (trtllm-sim-serve; SIM_SERVE names a built one) with the server's page and rows of requests, and one is healthy.
+All times of the rules and of the Alertmanager are divided by the factor; with --factor=1 they are as shipped. The exporter's own times
+are not: it judges the last minute. So a real notification comes later than in the table by at most (factor - 1) times what the rule waits.
+Prints a line for each engine. Exit code 1 if a verdict of warning or critical is told to nobody, if somebody is told of a wrong cause or
+of a healthy engine, or if a link leads nowhere; 77 if a program is not installed.
+"""
+
+import argparse
+import os
+import pathlib
+import re
+import shutil
+import sys
+import tempfile
+import time
+
+from docs import sections_of
+from dying_model import Receiver, alertmanager
+from exporter import ROOT
+from fleet import RULES, shortened
+from live import ALSO_RIGHT, scenarios, told, watched
+from prometheus import Prometheus, scraping, target
+
+SETUP = "both"
+# Alerts that name no cause, and the causes that they stand for.
+NAMELESS = {
+    "TrtllmEngineStalled": {"unavailable"}, "TrtllmEngineUnreachable": {"unavailable"}, "TrtllmModelUnavailable": {"unavailable"},
+    "TrtllmModelNotServing": {"unavailable"}, "TrtllmStatisticsLost": {"statistics"}, "TrtllmRequestsFailing": {"errors", "memory"},
+    "TrtllmGpuThrottled": {"clocks"}, "TrtllmGpuPowerCapped": {"clocks"}, "TrtllmGpuHot": {"clocks"},
+}
+
+
+def leads_nowhere(link):
+    """Whether the page or the heading of a runbook link is missing."""
+    path, heading = re.fullmatch(r"https://github\.com/\S+?/blob/main/([^#]+)#(.+)", link).groups()
+    return heading not in sections_of(ROOT / path)
+
+
+def notifications(messages, begin):
+    """By model: seconds since the begin, receiver, name, cause and link of each alert when it was first told."""
+    first = {}
+    for at, receiver, message in messages:
+        for alert in message["alerts"]:
+            labels = alert["labels"]
+            of = (labels.get("model", ""), labels["alertname"], labels.get("cause"))
+            if alert["status"] == "firing":
+                first.setdefault(of, (at - begin, receiver, labels["alertname"], labels.get("cause"), alert["annotations"]["runbook_url"]))
+    by_model = {}
+    for (model, *_), one in first.items():
+        by_model.setdefault(model.removeprefix(f"{SETUP}/"), []).append(one)
+    return by_model
+
+
+def findings(name, expected, verdict, heard, also_right):
+    right = {expected} | also_right.get(expected, set())
+    for _, _, alert, cause, link in heard:
+        causes = {cause} if cause else NAMELESS.get(alert, right)
+        if expected == "none" or not causes & right:
+            yield f"{name}: {alert} names {', '.join(causes)}, but the cause is {expected}"
+        if leads_nowhere(link):
+            yield f"{name}: {link} leads nowhere"
+    if verdict and verdict["severity"] in ("warning", "critical") and not heard:
+        yield f"{name}: {verdict['cause']} is {verdict['severity']}, and nobody is told"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("exporter")
+    parser.add_argument("--gpus", metavar="STANDIN")
+    parser.add_argument("--factor", type=float, default=5)
+    parser.add_argument("--seconds", type=float, default=300)
+    parser.add_argument("--only", default="^(?!drill-|healthy)", metavar="REGEX")
+    args = parser.parse_args()
+    if not shutil.which("prometheus") or not (shutil.which("prometheus-alertmanager") or shutil.which("alertmanager")):
+        print("Prometheus or the Alertmanager is not installed (apt-get install prometheus prometheus-alertmanager)")
+        sys.exit(77)
+    causes = {one["cause"]: one["name"] for one in reversed(scenarios(args.exporter, args.only))}
+    causes |= {"none": "healthy-default"}
+    engines = {(SETUP, name): (f"sim:?scenario={name}", (), {}) for name in causes.values()}
+    receiver, missed = Receiver(), []
+    with tempfile.TemporaryDirectory() as work:
+        for rules in RULES:
+            pathlib.Path(work, rules).write_text(shortened((ROOT / "deploy/prometheus" / rules).read_text(), args.factor))
+        address, process = alertmanager(work, receiver, args.factor)
+        try:
+            begin = time.time()
+            with watched(args.exporter, engines, 0, standin=args.gpus) as ours:
+                alerting = {"alerting": {"alertmanagers": [{"static_configs": [{"targets": [address]}]}]}}
+                interval = f"{max(1, round(15 / args.factor))}s"
+                with Prometheus(work, scraping([target(ours.address)], interval, rule_files=list(RULES), **alerting)):
+                    time.sleep(args.seconds)
+                    verdicts = told(ours)
+        finally:
+            process.terminate()
+            process.wait()
+    by_model = notifications(receiver.told, begin)
+    print("| cause | verdict | told | after |\n| --- | --- | --- | --- |")
+    for expected, name in sorted(causes.items()):
+        verdict, heard = verdicts.get((SETUP, name)), sorted(by_model.get(name, []))
+        said = verdict and f"{verdict['cause']}, {verdict['severity']}, {verdict['confidence']}"
+        texts = [f"{who}: [{alert}]({link.split('/blob/main/')[1]}){f', {cause}' if cause else ''}" for _, who, alert, cause, link in heard]
+        print(f"| {expected} (`{name}`) | {said} | {'<br>'.join(texts) or 'nobody'} | {'<br>'.join(f'{after:.0f} s' for after, *_ in heard)} |")
+        missed += findings(name, expected, verdict, heard, {} if args.gpus else ALSO_RIGHT)
+    print(*missed, f"{len(causes)} engines, times of the rules ÷ {args.factor:g}, watched for {args.seconds:.0f} s", sep="\n")
+    sys.exit(bool(missed))
+
+
+if __name__ == "__main__":
+    main()
