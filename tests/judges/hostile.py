@@ -3,23 +3,22 @@
 
 Each trial starts one daemon and measures one number, such as memory or seconds. If the number is above the limit, the trial fails,
 and the exit code is 1. docs/ARCHITECTURE.md, "What peers can cost", has the rules. Time limits are generous, because other
-processes may use the machine.
+processes may use the machine. tests/it/memory.rs, fairness.rs and file_faults.rs have the peers of one kind; these trials have many
+kinds at once, and those that are too large for a test.
 """
 
 import argparse
 import contextlib
 import itertools
-import os
 import pathlib
 import socket
-import subprocess
 import sys
 import tempfile
 import threading
 import time
 
 from exporter import ROOT, Exporter, fetch, simulated_gpus, until
-from hostile_peers import DrippingServer, Publisher, RingServer, array, one_answer, record
+from hostile_peers import DrippingServer, Publisher, array, record
 
 MB = 1_000_000
 TRIALS = {}
@@ -51,39 +50,6 @@ def engine_memory(engines):
 
 
 # Memory.
-
-
-@trial(64, "MB at most")
-def answer_of_tiny_elements(binary, folder):
-    """A server answers /server_info with 15 MiB of {"a":0}."""
-    body = b'{"startup_metrics":' + array(b'{"a":0}', 15 << 20) + b"}"
-    with one_answer("/server_info", body) as source, Exporter(binary, "--source", source) as exporter:
-        until("polls", lambda: exporter.page().value("trtllm_exporter_polls_total") > 20)
-        return peak(exporter)
-
-
-@trial(engine_memory(1), "MB at most")
-def long_window_ids(binary, folder):
-    """A publisher sends 130 lines, each with a window id of one megabyte. Six requests read the records that the daemon keeps."""
-    path = f"{folder}/socket"
-    with Exporter(binary, "--source", f"socket:{path}") as exporter, Publisher(path) as publisher:
-        for number in range(130):
-            publisher.send(b'{"iter":%d,"numActiveRequests":1,"kvCacheIterationStats":{"%s":{}}}\n' % (number, b"9" * 1_000_000))
-        until("the records", lambda: exporter.page().value("nv_trt_llm_iterations_total") >= 130)
-        for _ in range(6):
-            fetch(exporter.url + "/api/v1/iterations?last=128")
-        return peak(exporter)
-
-
-@trial(64, "MB at most")
-def long_versions(binary, folder):
-    """Each of six engines sends 15 MB as its version."""
-    with contextlib.ExitStack() as stack:
-        sources = [stack.enter_context(one_answer("/version", b'{"version":"' + b"x" * 15_000_000 + b'"}')) for _ in range(6)]
-        words = [word for number, source in enumerate(sources) for word in ("--source", source, "--model", f"m{number}")]
-        exporter = stack.enter_context(Exporter(binary, *words))
-        until("polls", lambda: min(exporter.page().values("trtllm_exporter_polls_total")) > 20)
-        return peak(exporter)
 
 
 def slow_reader(address, path="/metrics"):
@@ -252,162 +218,20 @@ def everything_at_once(binary, folder):
         return peak(exporter)
 
 
-# Resources that peers share.
-
-
-def beside_half_lines(binary, folder, filling):
-    """Seconds until a line on one socket is counted, beside sixteen publishers that send half lines of 70 kB on another socket."""
-    a, b = f"{folder}/a", f"{folder}/b"
-    with Exporter(binary, "--source", f"socket:{a}", "--model", "a", "--source", f"socket:{b}", "--model", "b") as exporter:
-        hostile = [Publisher(a) for _ in range(16)]
-        for publisher in hostile:
-            publisher.send(b'{"iter":1,"unknown":"' + b"x" * 70_000)
-        time.sleep(1)
-        honest = Publisher(b)
-        begun = time.monotonic()
-        honest.send(record(1, filling=filling))
-        until("the line", lambda: exporter.page().value("nv_trt_llm_iterations_total", model="b") == 1, 60)
-        return time.monotonic() - begun
-
-
-@trial(3, "seconds until a short line is counted")
-def short_line_beside_half_lines(binary, folder):
-    return beside_half_lines(binary, folder, 20_000)
-
-
-@trial(30, "seconds until a long line is counted")
-def long_line_beside_half_lines(binary, folder):
-    """It waits for the eight pairs of half lines before it, each of which ends after two seconds."""
-    return beside_half_lines(binary, folder, 100_000)
-
-
-@trial(0, "lines of 60 missing after 35 s")
-def rotating_half_lines(binary, folder):
-    """A hundred connections that each send a half line, and reconnect when they are closed. An honest one sends short lines."""
-    a, b = f"{folder}/a", f"{folder}/b"
-    with Exporter(binary, "--source", f"socket:{a}", "--model", "a", "--source", f"socket:{b}", "--model", "b") as exporter:
-        stop = threading.Event()
-
-        def rotate():
-            while not stop.is_set():
-                with contextlib.suppress(OSError), Publisher(a) as publisher:
-                    publisher.send(b'{"iter":1,"unknown":"' + b"x" * 70_000)
-                    publisher.stream.settimeout(40)
-                    publisher.stream.recv(1)
-
-        for _ in range(100):
-            threading.Thread(target=rotate, daemon=True).start()
-        time.sleep(1)
-        with Publisher(b) as honest:
-            honest.stream.settimeout(20)
-            with contextlib.suppress(TimeoutError):
-                for number in range(1, 61):
-                    honest.send(record(number, filling=20_000))
-                    time.sleep(0.1)
-                until("the lines", lambda: exporter.page().value("nv_trt_llm_iterations_total", model="b") == 60, 15)
-            counted = exporter.page().value("nv_trt_llm_iterations_total", model="b")
-        stop.set()
-        return 60 - counted
-
-
-@trial(0, "records of an honest engine lost")
-def dripping_servers(binary, folder):
-    """Six servers that send 200 KiB and then a byte every half second, and an honest server whose ring keeps 1000
-    records."""
-    with contextlib.ExitStack() as stack:
-        drips = [stack.enter_context(DrippingServer(200 << 10)) for _ in range(6)]
-        honest = stack.enter_context(RingServer(rate=300, ring=1000, filling=12_000))
-        words = [word for number, server in enumerate([*drips, honest]) for word in ("--source", server.source, "--model", f"m{number}")]
-        exporter = stack.enter_context(Exporter(binary, *words))
-        time.sleep(20)
-        honest.pause()
-        counted = lambda: exporter.page().value("nv_trt_llm_iterations_total", model="m6")  # noqa: E731
-        with contextlib.suppress(TimeoutError):
-            until("all that the ring kept", lambda: counted() >= honest.made, 15)
-        return honest.made - counted()
-
-
-@trial(3, "seconds until a newcomer's record is counted")
-def silent_crowd(binary, folder):
-    """256 publishers that send an empty line every second, and 100 more that wait to be accepted."""
-    path = f"{folder}/socket"
-    with Exporter(binary, "--source", f"socket:{path}") as exporter:
-        stop = threading.Event()
-        crowd = [Publisher(path) for _ in range(356)]
-
-        def send_empty():
-            while not stop.wait(1):
-                for publisher in crowd:
-                    with contextlib.suppress(OSError):
-                        publisher.stream.send(b"\n", socket.MSG_DONTWAIT)
-
-        threading.Thread(target=send_empty, daemon=True).start()
-        time.sleep(7)
-        begun = time.monotonic()
-        newcomer = Publisher(path)
-        newcomer.send(record(1))
-        until("the newcomer", lambda: exporter.page().values("nv_trt_llm_iterations_total") == [1.0], 60)
-        stop.set()
-        return time.monotonic() - begun
-
-
-# Files.
-
-
-def recording(binary, folder, change):
-    """Seconds from a change of the recorder's files to the next byte that reaches the disk, or infinity."""
-    path, kept = f"{folder}/socket", pathlib.Path(folder, "recording")
-    with Exporter(binary, "--source", f"socket:{path}", "--record.dir", kept) as exporter, Publisher(path) as publisher:
-        numbers = iter(range(1, 10**9))
-
-        def written():
-            publisher.send(record(next(numbers)))
-            time.sleep(0.1)
-            return any(file.stat().st_size > 0 for file in kept.glob("*.rec.zst"))
-
-        until("the first segment", written)
-        change(kept)
-        begun = time.monotonic()
-        try:
-            until("a new segment", written, 20)
-        except TimeoutError:
-            return float("inf")
-        failures = exporter.page().values("trtllm_exporter_recorder_errors_total")
-        assert failures and failures[0] > 0, "not counted"
-        assert "recording failed" in exporter.log(), "not logged"
-        return time.monotonic() - begun
-
-
-@trial(10, "seconds until the recording goes on")
-def recorded_file_deleted(binary, folder):
-    return recording(binary, folder, lambda kept: [file.unlink() for file in kept.glob("*.rec.zst")])
-
-
-@trial(10, "seconds until the recording goes on")
-def recorded_directory_deleted(binary, folder):
-    def delete(kept):
-        for file in kept.iterdir():
-            file.unlink()
-        kept.rmdir()
-
-    return recording(binary, folder, delete)
-
-
 # GPUs.
 
 STANDIN = ROOT / "target/debug/libnvml_standin.so"
 
 
-def gpus(binary, folder, state, seconds, *more, later=""):
-    """Number of threads, peak memory, and number of log lines about Xid errors of a daemon with simulated GPUs in this state.
+def gpus(binary, folder, state, seconds, *more):
+    """Number of threads and peak memory of a daemon with simulated GPUs in this state.
     `cargo build -p nvml-standin` builds the library."""
     library = simulated_gpus(STANDIN, folder, state)
     with Exporter(binary, "--source", f"socket:{folder}/socket", "--gpu.library", library, "--gpu=required", *more) as exporter:
         until("the GPUs", lambda: exporter.page().values("nv_gpu_utilization"))
-        pathlib.Path(f"{library}.state").write_text(state + later)
         time.sleep(seconds)
         exporter.page()
-        return exporter.status("Threads"), peak(exporter), exporter.log().count("Xid error;")
+        return exporter.status("Threads"), peak(exporter)
 
 
 @trial(300, "threads")
@@ -421,35 +245,7 @@ def thousands_of_processes(binary, folder):
     return gpus(binary, folder, f"gpus=1\ngpu.0.processes={processes}\n", 5, "--gpu.processes")[1]
 
 
-@trial(150, "log lines")
-def endless_xids(binary, folder):
-    codes = ",".join(map(str, range(1, 20_000)))
-    return gpus(binary, folder, "gpus=1\n", 8, later=f"gpu.0.xids={codes}\n")[2]
-
-
-# Configuration.
-
-
-def refused(binary, text, folder, key, seconds=20):
-    """Seconds until the daemon rejects a web configuration and names the key."""
-    file = pathlib.Path(folder, "web.yml")
-    file.write_text(text)
-    begun = time.monotonic()
-    command = [binary, f"--web.config.file={file}", "--gpu=off", "--web.listen-address=127.0.0.1:0", "--source", f"socket:{folder}/socket"]
-    ended = subprocess.run(command, capture_output=True, timeout=seconds, check=False)
-    assert ended.returncode == 2 and key in ended.stderr.decode(), ended
-    return time.monotonic() - begun
-
-
-@trial(10, "seconds to an error")
-def pipe_as_key(binary, folder):
-    os.mkfifo(f"{folder}/pipe")
-    return refused(binary, f"tls_server_config: {{cert_file: {folder}/pipe, key_file: {folder}/pipe}}\n", folder, "cert_file")
-
-
-@trial(10, "seconds to an error")
-def expensive_password(binary, folder):
-    return refused(binary, 'basic_auth_users: {a: "$2y$31$QOauhQNbBCuQDKes6eFzPeMqBSjb7Mr5DUmpZ/VcEd00UAV/LDeSi"}\n', folder, "cost 31")
+# Lines.
 
 
 @trial(3, "seconds until the record after the descriptors is counted")
@@ -461,18 +257,6 @@ def lines_with_descriptors(binary, folder):
             socket.send_fds(publisher.stream, [record(number)], [0] * 200)
         until("the records", lambda: exporter.page().values("nv_trt_llm_iterations_total") == [199.0], 30)
         return time.monotonic() - begun
-
-
-@trial(0, "negative values")
-def received_before_time(binary, folder):
-    path = f"{folder}/recording.ndjson"
-    header = '{"recording":{"format":1,"exporter":"0","session":1,"model":"m","version":"1","labels":[],"source":"socket","started_us":0}}'
-    us = -(2**63)
-    text = header + '\n{"received":{"ns":1,"us":%d}}\n' % us + '{"record":{"iter":1,"numActiveRequests":1}}\n' + '{"settled":{"at":{"ns":2,"us":%d},"from_ring":false}}\n' % us
-    pathlib.Path(path).write_text(text)
-    with Exporter(binary, "--source", f"replay:{path}") as exporter:
-        until("the end", lambda: exporter.page().values("nv_trt_llm_iterations_total"))
-        return sum(value < 0 for _, _, value in exporter.page().samples)
 
 
 def main():

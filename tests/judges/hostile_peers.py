@@ -1,5 +1,4 @@
-"""Peers for hostile.py: servers that send single bytes or answer only once, an honest engine with a ring of records, and
-publishers."""
+"""Peers for hostile.py: servers that send single bytes, and publishers."""
 
 import http.server
 import socket
@@ -75,21 +74,6 @@ class Server(http.server.ThreadingHTTPServer):
         handler.wfile.write(body)
 
 
-class one_answer(Server):
-    """A server whose first answer of each path is `body`. All later answers are empty."""
-
-    def __init__(self, path, body):
-        self.path, self.body = path, body
-        super().__init__()
-
-    def __enter__(self):
-        return self.source
-
-    def answer(self, handler):
-        body, self.body = (self.body, None) if handler.path == self.path and self.body else (b"[]", self.body)
-        self.reply(handler, body)
-
-
 class DrippingServer(Server):
     """A server that announces no length, sends `size` bytes of records, and then single bytes with pauses between them."""
 
@@ -108,28 +92,3 @@ class DrippingServer(Server):
         while True:
             time.sleep(0.5)
             handler.wfile.write(b" ")
-
-
-class RingServer(Server):
-    """An engine that writes `rate` records a second and keeps the last `ring` records until they are read."""
-
-    def __init__(self, rate, ring, filling):
-        self.rate, self.ring, self.filling = rate, ring, filling
-        self.begun, self.read, self.paused_at = time.monotonic(), 0, None
-        self.lock = threading.Lock()
-        super().__init__()
-
-    def pause(self):
-        self.paused_at = time.monotonic()
-
-    @property
-    def made(self):
-        return int(((self.paused_at or time.monotonic()) - self.begun) * self.rate)
-
-    def answer(self, handler):
-        if handler.path != "/metrics":
-            return self.reply(handler, b"[]")
-        with self.lock:
-            made = self.made
-            first, self.read = max(self.read, made - self.ring) + 1, made
-        self.reply(handler, b"[" + b",".join(record(number, self.filling).strip() for number in range(first, made + 1)) + b"]")
