@@ -1,15 +1,14 @@
 //! Tests the table of docs/METRICS.md that says what is known of each release. For each release and each row, a server like that release
 //! runs with the options of the row, and the page must have what the cell says, and nothing else.
 
-use std::collections::BTreeMap;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::otlp::{free_port, send_spans};
 use crate::support::daemon::Daemon;
-use crate::support::ensure;
 use crate::support::lookalike::{Lookalike, program};
 use crate::support::page::{Page, name_of};
+use crate::support::{ensure, long};
 
 const DOCUMENT: &str = include_str!("../../docs/METRICS.md");
 /// The letters of the table, and a family that is above 0 where the number is known.
@@ -29,8 +28,8 @@ const NUMBERS: [(char, &str); 10] = [
 struct Row {
     options: Vec<String>,
     source: String,
-    /// What is known, by release.
-    cells: BTreeMap<String, String>,
+    /// The releases of each column, and what is known of them.
+    cells: Vec<(Vec<String>, String)>,
 }
 
 fn quoted(cell: &str) -> Vec<String> {
@@ -44,20 +43,36 @@ fn rows() -> Vec<Row> {
     let rows = lines.skip(1).take_while(|line| line.starts_with('|')).map(|line| {
         let row = cells(line);
         assert_eq!(row.len(), head.len(), "{line}");
-        let known = head[2..].iter().zip(&row[2..]);
-        let by_release =
-            known.flat_map(|(releases, known)| releases.split(", ").map(|release| (release.to_owned(), known.clone())));
-        Row { options: quoted(&row[0]), source: quoted(&row[1]).concat(), cells: by_release.collect() }
+        let releases = head[2..].iter().map(|cell| cell.split(", ").map(str::to_owned).collect());
+        Row {
+            options: quoted(&row[0]),
+            source: quoted(&row[1]).concat(),
+            cells: releases.zip(row[2..].iter().cloned()).collect(),
+        }
     });
     rows.collect()
 }
 
-fn known(page: &Page) -> String {
-    let is_known = |family: &str| page.series.iter().any(|(series, value)| name_of(series) == family && *value > 0.0);
+fn known(page: &Page, model: &str) -> String {
+    let label = format!("model=\"{model}\"");
+    let has = |series: &str, family: &str| name_of(series) == family && series.contains(&label);
+    let is_known = |family: &str| page.series.iter().any(|(series, value)| has(series, family) && *value > 0.0);
     NUMBERS.iter().filter(|(_, family)| is_known(family)).map(|(letter, _)| letter).collect()
 }
 
-fn check(row: &Row, release: &str, expected: &str) {
+/// A server like a release, with the options of a row.
+struct Server {
+    name: String,
+    expected: String,
+    source: String,
+    /// The port on which the exporter receives spans, if the server sends some.
+    spans: Option<u16>,
+    _folder: tempfile::TempDir,
+    _process: Lookalike,
+}
+
+/// Starts a server. `None` if its release lacks an option of the row; then the server must not start.
+fn start(row: &Row, release: &str, expected: &str) -> Option<Server> {
     let has = |option: &str| row.options.iter().any(|given| given == option);
     let folder = tempfile::tempdir().unwrap();
     let lines = folder.path().to_str().unwrap();
@@ -74,51 +89,68 @@ fn check(row: &Row, release: &str, expected: &str) {
     if has("perf_metrics_output_dir") {
         arguments.extend(["--perf-metrics-dir", lines]);
     }
-    let log = folder.path().join("serve.log");
-    let log = log.to_str().unwrap();
+    let log = format!("{lines}/serve.log");
     if has("print_iter_log") {
-        arguments.extend(["--iteration-log", log]);
+        arguments.extend(["--iteration-log", &log]);
     }
     if has("enable_iter_req_stats") {
         engine += "&request_stats=1";
     }
-    // The release lacks an option.
+    let name = format!("{release} with {:?}", row.options);
     if expected == "–" {
         let output =
             std::process::Command::new(program()).args([engine.as_str(), "--port", "0"]).args(arguments).output();
-        let output = output.unwrap();
-        assert!(!output.status.success(), "{release} starts with {:?}", row.options);
-        return;
+        assert!(!output.unwrap().status.success(), "{name} starts");
+        return None;
     }
-    let server = Lookalike::start(&engine, &arguments);
-    let (url, spans) = (format!("http://127.0.0.1:{}", server.port()), free_port());
-    let values = [("URL", &*url), ("DIR", lines), ("FILE", log), ("HOST:PORT", &format!("127.0.0.1:{spans}"))];
+    let process = Lookalike::start(&engine, &arguments);
+    let (url, port) = (format!("http://127.0.0.1:{}", process.port()), free_port());
+    let values = [("URL", &*url), ("DIR", lines), ("FILE", &log), ("HOST:PORT", &format!("127.0.0.1:{port}"))];
     let source = values.iter().fold(row.source.clone(), |source, (name, value)| source.replace(name, value));
-    let daemon = Daemon::start(&["--source", &source, "--model", "m", "--gpu", "off"]);
-    let name = format!("{release} with {:?}", row.options);
-    if has("otlp_traces_endpoint") {
-        send_spans(spans, "grpc", "none");
-    }
-    // The sources of request times are chosen 15 s after the first finished request.
-    let decided = Instant::now() + Duration::from_secs(18);
-    let as_expected =
-        |page: &Page| ensure(known(page) == expected, || format!("{name}: {}, not {expected}", known(page)));
-    daemon.until(|page| ensure(Instant::now() >= decided, || format!("{name}: {}", known(page))));
-    let page = daemon.until(as_expected);
-    assert_eq!(page.find("nv_trt_llm_iterations_lost_total", &[]).unwrap_or_default(), 0.0, "{name}");
+    let spans = has("otlp_traces_endpoint").then_some(port);
+    Some(Server { name, expected: expected.to_owned(), source, spans, _folder: folder, _process: process })
 }
 
+/// Without `TRTLLM_TEST_LONG`, only the newest release of each column is tested.
 #[test]
 fn each_release_tells_what_the_document_says() {
     let rows = rows();
     assert!(rows.len() >= 6, "only {} rows", rows.len());
-    thread::scope(|scope| {
-        for row in &rows {
-            let releases: Vec<&str> = row.cells.keys().map(String::as_str).collect();
-            assert_eq!(releases, ["1.2.1", "1.3.0rc20", "1.3.0rc25", "1.3.0rc29", "1.3.0rc30", "1.4.0rc2", "1.4.0rc4"]);
-            for (release, expected) in &row.cells {
-                scope.spawn(|| check(row, release, expected));
-            }
+    let mut starting = Vec::new();
+    for row in &rows {
+        let releases: Vec<&str> = row.cells.iter().flat_map(|(releases, _)| releases).map(String::as_str).collect();
+        assert_eq!(releases, ["1.2.1", "1.3.0rc20", "1.3.0rc25", "1.3.0rc29", "1.3.0rc30", "1.4.0rc2", "1.4.0rc4"]);
+        for (releases, expected) in &row.cells {
+            let tested = if long() { &releases[..] } else { &releases[releases.len() - 1..] };
+            starting.extend(tested.iter().map(|release| (row, release, expected)));
         }
+    }
+    let servers: Vec<Server> = thread::scope(|scope| {
+        let started: Vec<_> = starting
+            .into_iter()
+            .map(|(row, release, expected)| scope.spawn(move || start(row, release, expected)))
+            .collect();
+        started.into_iter().filter_map(|server| server.join().unwrap()).collect()
     });
+    let engines = (0..).zip(&servers).flat_map(|(number, server)| {
+        ["--source".to_owned(), server.source.clone(), "--model".to_owned(), format!("m{number}")]
+    });
+    let arguments: Vec<String> = engines.collect();
+    let daemon = Daemon::start(&arguments.iter().map(String::as_str).collect::<Vec<_>>());
+    for port in servers.iter().filter_map(|server| server.spans) {
+        send_spans(port, "grpc", "none");
+    }
+    // The sources of request times are chosen 15 s after the first finished request.
+    let decided = Instant::now() + Duration::from_secs(18);
+    let page = daemon.until(|page| {
+        let differ = (0..).zip(&servers).find_map(|(number, Server { name, expected, .. })| {
+            let known = known(page, &format!("m{number}"));
+            (known != *expected).then(|| format!("{name}: {known}, not {expected}"))
+        });
+        ensure(Instant::now() >= decided && differ.is_none(), || differ.unwrap_or_else(|| "wait".to_owned()))
+    });
+    for (number, server) in servers.iter().enumerate() {
+        let lost = page.find("nv_trt_llm_iterations_lost_total", &[&format!("model=m{number}")]);
+        assert_eq!(lost.unwrap_or_default(), 0.0, "{}", server.name);
+    }
 }
