@@ -7,7 +7,6 @@ use std::io::Write as _;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
-use std::thread;
 
 use serde_json::{Value, json};
 
@@ -208,9 +207,11 @@ fn whole_line(first_releases: bool) -> Value {
 }
 
 /// The source of the families of a column. All of them must have the same source.
-fn source_of(page: &Page, families: &[&str], of_entry: &str) -> String {
+fn source_of(page: &Page, model: &str, families: &[&str], of_entry: &str) -> String {
+    let label = format!("model=\"{model}\"");
     let sum = |name: String| -> f64 {
-        page.series.iter().filter(|(series, _)| name_of(series) == name).map(|(_, value)| value).sum()
+        let has = |series: &str| name_of(series) == name && series.contains(&label);
+        page.series.iter().filter(|(series, _)| has(series)).map(|(_, value)| value).sum()
     };
     let found: BTreeSet<&str> = families
         .iter()
@@ -229,98 +230,139 @@ fn source_of(page: &Page, families: &[&str], of_entry: &str) -> String {
     found.into_iter().collect()
 }
 
-fn check(row: Row) {
-    let folder = tempfile::tempdir().unwrap();
-    let Row { cells, has_endpoint, options, source } = row;
-    let has = |option: &str| options.contains(option);
-    let server = Server {
-        has_endpoint,
-        options: options.clone(),
-        ended: false,
-        entries: Vec::new(),
-        iter: 0,
-        rows: 0,
-        page_reads: 0,
-    };
-    let server = Arc::new(Mutex::new(server));
-    let serving = Arc::clone(&server);
-    let port = serve(move |request| {
-        let (status, body) = serving.lock().unwrap().answer(request.path());
-        Some((status, body.into_bytes()))
-    });
-    let orchestrator = DisaggServer::start();
-    let is = |scheme: &str| source.starts_with(scheme);
-    let at = if is("trtllm-disagg:") { orchestrator.port } else { port };
-    let socket = folder.path().join("socket");
-    let given = source
-        .replace("URL", &format!("http://127.0.0.1:{at}"))
-        .replace("DIR", &folder.path().display().to_string())
-        .replace("PATH", &socket.display().to_string());
-    let daemon = Daemon::start(&["--source", &given, "--model", "m"]);
-    let record = || server.lock().unwrap().records()[0].to_string();
-    let mut publisher = is("socket:").then(|| {
-        let mut publisher = until(|| UnixStream::connect(&socket).map_err(|error| error.to_string()));
-        writeln!(publisher, "{}", record()).unwrap();
-        publisher
-    });
-    // Wait until the exporter has listed the files and read the first page. It reads an orchestrator every two seconds.
-    let polls = if is("trtllm-disagg:") { 2 } else { 30 };
-    daemon.poll(&[], polls);
-    let is_read = is("trtllm-serve:") && !source.contains("prometheus_metrics=false") && has("return_perf_metrics");
-    if is_read {
-        daemon.until(|page| {
-            let finished = page.find("nv_trt_llm_requests_finished_total", &["reason=stop"]);
-            ensure(finished.is_some(), || format!("{}: the page was not taken", cells.join(" | ")))
+/// A row of the table, and what runs for it.
+struct Case {
+    row: Row,
+    /// The label `model` of its engine.
+    model: String,
+    folder: tempfile::TempDir,
+    server: Arc<Mutex<Server>>,
+    orchestrator: DisaggServer,
+    publisher: Option<UnixStream>,
+}
+
+impl Case {
+    fn start(model: String, row: Row) -> (Self, String) {
+        let folder = tempfile::tempdir().unwrap();
+        let server = Server {
+            has_endpoint: row.has_endpoint,
+            options: row.options.clone(),
+            ended: false,
+            entries: Vec::new(),
+            iter: 0,
+            rows: 0,
+            page_reads: 0,
+        };
+        let server = Arc::new(Mutex::new(server));
+        let serving = Arc::clone(&server);
+        let port = serve(move |request| {
+            let (status, body) = serving.lock().unwrap().answer(request.path());
+            Some((status, body.into_bytes()))
         });
+        let case = Self { row, model, folder, server, orchestrator: DisaggServer::start(), publisher: None };
+        let at = if case.is("trtllm-disagg:") { case.orchestrator.port } else { port };
+        let given = case
+            .row
+            .source
+            .replace("URL", &format!("http://127.0.0.1:{at}"))
+            .replace("DIR", &case.folder.path().display().to_string())
+            .replace("PATH", &case.folder.path().join("socket").display().to_string());
+        (case, given)
     }
-    let read_again = || {
-        let before = server.lock().unwrap().page_reads;
-        until(|| {
-            let again = !is_read || server.lock().unwrap().page_reads > before;
-            ensure(again, || "the page was not read".to_owned())
-        });
-    };
-    {
-        let mut server = server.lock().unwrap();
-        server.ended = true;
-        if has("perf_metrics_max_requests") {
-            server.entries = vec![entry(false, false)];
+
+    fn is(&self, scheme: &str) -> bool {
+        self.row.source.starts_with(scheme)
+    }
+
+    fn has(&self, option: &str) -> bool {
+        self.row.options.contains(option)
+    }
+
+    /// True if the exporter reads the server's page.
+    fn is_page_read(&self) -> bool {
+        let is_read = self.is("trtllm-serve:") && !self.row.source.contains("prometheus_metrics=false");
+        is_read && self.has("return_perf_metrics")
+    }
+
+    fn record(&self) -> String {
+        self.server.lock().unwrap().records()[0].to_string()
+    }
+
+    fn publish(&mut self) {
+        if self.is("socket:") {
+            let path = self.folder.path().join("socket");
+            let mut publisher = until(|| UnixStream::connect(&path).map_err(|error| error.to_string()));
+            writeln!(publisher, "{}", self.record()).unwrap();
+            self.publisher = Some(publisher);
         }
-        if has("perf_metrics_output_dir") {
-            let with_steps = has("return_perf_metrics") && !has("num_postprocess_workers");
-            match is("perf-metrics:") {
-                false => write_line(folder.path(), "server", &entry(with_steps, has("speculative_config"))),
-                true => write_line(folder.path(), "disagg", &whole_line(cells[0].contains("#18990"))),
+    }
+
+    /// One request ends.
+    fn end(&mut self) {
+        let is_deployment = self.is("perf-metrics:");
+        {
+            let mut server = self.server.lock().unwrap();
+            server.ended = true;
+            if self.has("perf_metrics_max_requests") {
+                server.entries = vec![entry(false, false)];
             }
         }
+        if self.has("perf_metrics_output_dir") {
+            let with_steps = self.has("return_perf_metrics") && !self.has("num_postprocess_workers");
+            let (kind, line) = match is_deployment {
+                false => ("server", entry(with_steps, self.has("speculative_config"))),
+                true => ("disagg", whole_line(self.row.cells[0].contains("#18990"))),
+            };
+            write_line(self.folder.path(), kind, &line);
+        }
+        let records = [self.record_if_published(), self.record_if_published()];
+        if let Some(publisher) = &mut self.publisher {
+            let mut ended = entry(false, false);
+            ended["output_tokens"] = json!(8);
+            // The LLM API does not report the times of a server, because it has none.
+            let times = ended["perf_metrics"]["timing_metrics"].as_object_mut().unwrap();
+            times.retain(|name, _| !name.starts_with("server_"));
+            writeln!(publisher, "{}\n{ended}\n{}", records[0], records[1]).unwrap();
+        }
+        self.orchestrator.change(|counted| {
+            counted.whole += 1;
+            counted.generation.sent += 1;
+            counted.generation.first_bytes += 1;
+        });
     }
-    if let Some(publisher) = &mut publisher {
-        let mut ended = entry(false, false);
-        ended["output_tokens"] = json!(8);
-        // The LLM API does not report the times of a server, because it has none.
-        let times = ended["perf_metrics"]["timing_metrics"].as_object_mut().unwrap();
-        times.retain(|name, _| !name.starts_with("server_"));
-        writeln!(publisher, "{}\n{ended}\n{}", record(), record()).unwrap();
+
+    fn record_if_published(&self) -> String {
+        self.publisher.as_ref().map_or_else(String::new, |_| self.record())
     }
-    orchestrator.change(|counted| {
-        counted.whole += 1;
-        counted.generation.sent += 1;
-        counted.generation.first_bytes += 1;
-    });
-    let of_entry = match () {
-        () if is("socket:") => "lines",
-        () if has("enable_iter_req_stats") && !has("perf_metrics_output_dir") => "rows",
-        () if has_endpoint => "endpoint",
-        () => "files",
+
+    /// Compares the page with the row.
+    fn judge(&self, page: &Page) -> Result<(), String> {
+        let of_entry = match () {
+            () if self.is("socket:") => "lines",
+            () if self.has("enable_iter_req_stats") && !self.has("perf_metrics_output_dir") => "rows",
+            () if self.row.has_endpoint => "endpoint",
+            () => "files",
+        };
+        let seen = COLUMNS.map(|(_, families)| source_of(page, &self.model, families, of_entry));
+        let (name, expected) = (self.row.cells[..3].join(" | "), &self.row.cells[3..]);
+        ensure(seen[..] == *expected, || format!("{name}: {seen:?}, not {expected:?}"))
+    }
+}
+
+/// Waits until the exporter has polled each source `polls` times more. An orchestrator is polled every two seconds.
+fn poll(daemon: &Daemon, cases: &[Case], polls: u64) -> Page {
+    let of = |page: &Page, case: &Case| {
+        page.find("trtllm_exporter_polls_total", &[&format!("model={}", case.model)]).unwrap_or(0.0) as u64
     };
-    let seen = |page: &Page| COLUMNS.map(|(_, families)| source_of(page, families, of_entry));
-    let expected = &cells[3..];
-    let name = cells[..3].join(" | ");
-    daemon.until(|page| ensure(seen(page)[..] == *expected, || format!("{name}: {:?}, not {expected:?}", seen(page))));
-    // Further reads of the server's page must not change the result.
-    read_again();
-    read_again();
-    assert_eq!(seen(&daemon.poll(&[], polls))[..], *expected, "{name}");
+    let page = daemon.page();
+    let before: Vec<u64> = cases.iter().map(|case| of(&page, case)).collect();
+    daemon.until(|page| {
+        let behind = cases.iter().zip(&before).find(|(case, before)| {
+            let polls = if case.is("trtllm-disagg:") { 2 } else { polls };
+            of(page, case) < **before + polls
+        });
+        ensure(behind.is_none(), || "no polls".to_owned())
+    })
 }
 
 #[test]
@@ -333,10 +375,31 @@ fn latencies_come_from_where_the_document_says() {
         BTreeSet::from(["endpoint", "files", "lines", "page", "records", "rows", "–"]),
         "each source is tried"
     );
-    thread::scope(|scope| {
-        let checks: Vec<_> = rows.into_iter().map(|row| scope.spawn(|| check(row))).collect();
-        for check in checks {
-            check.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        }
+    let started = rows.into_iter().enumerate().map(|(number, row)| Case::start(format!("m{number}"), row));
+    let (mut cases, sources): (Vec<Case>, Vec<String>) = started.unzip();
+    let named = cases.iter().zip(&sources);
+    let daemon = Daemon::start(
+        &named.flat_map(|(case, source)| ["--source", source, "--model", &case.model]).collect::<Vec<_>>(),
+    );
+    cases.iter_mut().for_each(Case::publish);
+    // Wait until the exporter has listed the files and read the first page.
+    poll(&daemon, &cases, 30);
+    daemon.until(|page| {
+        let finished = |case: &Case| {
+            page.find("nv_trt_llm_requests_finished_total", &["reason=stop", &format!("model={}", case.model)])
+        };
+        let missing = cases.iter().find(|case| case.is_page_read() && finished(case).is_none());
+        ensure(missing.is_none(), || "a page was not taken".to_owned())
     });
+    cases.iter_mut().for_each(Case::end);
+    let judged = |page: &Page| cases.iter().try_for_each(|case| case.judge(page));
+    daemon.until(judged);
+    // Further reads of the servers' pages must not change the result.
+    let reads = |case: &Case| case.server.lock().unwrap().page_reads;
+    let before: Vec<u64> = cases.iter().map(reads).collect();
+    until(|| {
+        let behind = cases.iter().zip(&before).find(|(case, before)| case.is_page_read() && reads(case) < *before + 2);
+        ensure(behind.is_none(), || "a page was not read".to_owned())
+    });
+    judged(&poll(&daemon, &cases, 30)).unwrap();
 }
