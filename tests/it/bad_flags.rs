@@ -1,7 +1,6 @@
 //! With an invalid flag the daemon does not start: it exits with a code and one message that names the flag
-//! and the remedy.
+//! and the remedy. `mistakes` has those of a file, and typing errors.
 
-use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
 use std::time::Instant;
 
@@ -38,119 +37,43 @@ macro_rules! flags {
 }
 
 flags! {
-    an_unknown_flag_is_named: 2 ["--sauce", "sim:"] => ["--sauce", "--help"];
-    a_source_without_a_scheme_is_named: 2 ["--source", "localhost"] => ["--source", "localhost", "trtllm-serve:http://HOST:PORT"];
-    a_source_with_an_unknown_scheme_is_named: 2 ["--source", "http://h:1"] => ["--source", "http://h:1", "trtllm-serve:http://HOST:PORT"];
-    a_source_of_an_unknown_protocol_is_named: 2 ["--source", "trtllm-serve:ftp://h:1"] => ["--source", "expected", "https"];
-    a_ca_file_without_https_is_named: 2 ["--source", "trtllm-serve:http://h:1?ca_file=/x"] => ["--source", "ca_file", "https"];
-    a_missing_ca_file_is_named: 2 ["--source", "trtllm-serve:https://h:1?ca_file=/nowhere/ca.pem", "--web.listen-address", "127.0.0.1:0", "--gpu", "off"] => ["/nowhere/ca.pem", "ca_file"];
-    a_source_without_a_host_is_named: 2 ["--source", "trtllm-serve:"] => ["--source", "trtllm-serve:http://HOST:PORT"];
-    a_password_in_a_source_is_refused: 2 ["--source", "trtllm-serve:http://u:p@h:1"] => ["--source", "password"];
-    a_port_above_65535_in_a_source_is_named: 2 ["--source", "trtllm-serve:http://127.0.0.1:65536"] => ["--source", "port \"65536\"", "1 to 65535"];
-    an_empty_port_in_a_source_is_named: 2 ["--source", "trtllm-serve:http://127.0.0.1:"] => ["--source", "port \"\"", "1 to 65535"];
-    a_source_with_a_port_but_no_host_is_named: 2 ["--source", "trtllm-serve:http://:8000"] => ["--source", "host is missing"];
-    a_port_above_65535_of_auto_is_named: 2 ["--source", "auto:?ports=8000,65536"] => ["--source", "65536"];
     a_port_above_65535_of_an_exporter_is_named: 2 ["trtllm-doctor", "diagnose", "http://127.0.0.1:99999"] => ["URL", "port \"99999\""];
-    an_empty_port_of_an_exporter_is_named: 2 ["trtllm-doctor", "top", "http://127.0.0.1:"] => ["URL", "port \"\""];
-    a_model_for_auto_is_refused: 2 ["--source", "auto", "--model", "x"] => ["--source", "auto", "remove model"];
-    auto_twice_is_refused: 2 ["--source", "auto", "--source", "auto:?ports=9000"] => ["--source", "twice"];
     a_bad_port_of_auto_is_named: 2 ["--source", "auto:?ports=8000,x"] => ["--source", "ports", "commas"];
     text_after_auto_is_named: 2 ["--source", "auto:host"] => ["--source", "host", "ports=8000"];
-    an_unknown_option_of_a_source_is_named: 2 ["--source", "trtllm-serve:http://h:1?sped=2"] => ["--source", "sped"];
-    the_options_of_a_source_are_listed: 2 ["--source", "trtllm-serve:http://h:1?sped=2"] => ["perf_metrics", "prometheus_metrics"];
-    an_option_given_twice_is_named: 2 ["--source", "replay:x?rate=1&rate=2"] => ["--source", "rate", "twice"];
+    an_unknown_option_of_a_source_is_named: 2 ["--source", "trtllm-serve:http://h:1?sped=2"] => ["--source", "sped", "perf_metrics", "prometheus_metrics"];
     an_option_of_a_simulated_engine_given_twice_is_named: 2 ["--source", "sim:?rate=1&seed=2&rate=3"] => ["--source", "rate", "twice"];
     an_option_of_a_server_given_twice_is_named: 2 ["--source", "trtllm-serve:http://h:1?perf_metrics=true&perf_metrics=true"] => ["--source", "perf_metrics", "twice"];
-    an_option_of_auto_given_twice_is_named: 2 ["--source", "auto:?ports=1&ports=2"] => ["--source", "ports", "twice"];
     a_health_address_that_the_page_has_is_named: 1 ["--web.listen-address", "127.0.0.1:29417", "--web.health-address", "127.0.0.1:29417"] => ["cannot listen on 127.0.0.1:29417", "--web.health-address"];
-    a_source_that_names_a_path_of_the_api_is_named: 2 ["--source", "trtllm-serve:http://h:1/v1/"] => ["--source", "/v1", "only the address"];
-    a_source_that_names_a_page_of_the_server_is_named: 2 ["--source", "trtllm-serve:http://h:1/metrics"] => ["--source", "/metrics", "only the address"];
-    one_server_for_two_engines_is_refused: 2 ["--source", "trtllm-serve:http://h:1", "--source", "trtllm-serve:http://h:1/", "--model", "a", "--model", "b"] => ["--source", "each other's records"];
     a_bad_option_of_a_source_is_named: 2 ["--source", "trtllm-serve:http://h:1?perf_metrics=yes"] => ["--source", "perf_metrics", "true or false"];
     an_ingest_socket_without_a_path_is_named: 2 ["--source", "socket:"] => ["--source", "socket", "path"];
     a_replay_without_a_file_is_named: 2 ["--source", "replay:"] => ["--source", "replay", "path"];
     a_replay_with_a_bad_speed_is_named: 2 ["--source", "replay:x?speed=-1"] => ["--source", "speed", "above 0"];
     a_replay_with_a_bad_rate_is_named: 2 ["--source", "replay:x?rate=fast"] => ["--source", "rate", "above 0"];
     a_replay_with_rate_and_speed_is_named: 2 ["--source", "replay:x?rate=1&speed=2"] => ["--source", "rate", "speed"];
-    a_replay_of_a_missing_file_is_named: 2 ["--source", "replay:/nowhere/records.json", "--web.listen-address", "127.0.0.1:0"] => ["--source replay", "/nowhere/records.json"];
-    an_ingest_socket_in_a_missing_folder_is_named: 2 ["--source", "socket:/nowhere/x.sock", "--web.listen-address", "127.0.0.1:0"] => ["--source socket:PATH", "/nowhere/x.sock"];
-    a_bad_poll_interval_is_named: 2 ["--poll.interval", "soon"] => ["--poll.interval", "soon", "100ms"];
     a_poll_interval_of_0_is_named: 2 ["--poll.interval", "0s"] => ["--poll.interval", "between"];
-    a_bad_poll_timeout_is_named: 2 ["--poll.timeout=-5s"] => ["--poll.timeout", "-5s"];
-    a_poll_timeout_of_0_is_named: 2 ["--poll.timeout", "0ms"] => ["--poll.timeout", "between"];
-    an_unknown_objective_is_named: 2 ["--source", "auto", "--objectives", "itl=50ms"] => ["--objectives", "itl", "ttft, tpot or e2e"];
-    an_objective_without_a_time_is_named: 2 ["--source", "auto", "--objectives", "ttft=500ms,tpot"] => ["--objectives", "\"tpot\" has no time"];
     objectives_beside_a_config_file_are_refused: 2 ["--config.file", "/x.yaml", "--objectives", "ttft=500ms"] => ["--objectives", "ttft=500ms", "key objectives"];
-    a_bench_report_that_is_missing_is_named: 2 ["--source", "auto", "--bench-report", "/nowhere/report.json"] => ["--bench-report", "/nowhere/report.json", "--report_json"];
     a_bench_report_that_is_something_else_is_named: 2 ["--source", "auto", "--bench-report", "Cargo.toml"] => ["--bench-report", "Cargo.toml", "not a report", "--report_json"];
     a_price_that_is_no_number_above_0_is_named: 2 ["--source", "auto", "--cost.gpu-hour", "0"] => ["--cost.gpu-hour", "a number above 0"];
-    a_negative_price_is_named: 2 ["--source", "auto", "--cost.gpu-hour", "-3"] => ["--cost.gpu-hour", "a number above 0"];
     a_price_beside_a_config_file_is_refused: 2 ["--config.file", "/x.yaml", "--cost.gpu-hour", "2.5"] => ["--cost.gpu-hour", "key gpu_hour_cost"];
     an_endpoint_of_spans_beside_a_config_file_is_refused: 2 ["--config.file", "/x.yaml", "--otlp.endpoint", "http://otel:4318"] => ["--otlp.endpoint", "key otlp_endpoint"];
     an_endpoint_without_a_receiver_of_spans_is_refused: 2 ["--source", "auto", "--otlp.endpoint", "http://otel:4318"] => ["--otlp.endpoint", "receives no spans", "otlp:HOST:PORT"];
     a_bench_report_beside_a_config_file_is_refused: 2 ["--config.file", "/x.yaml", "--bench-report", "/r.json"] => ["--bench-report", "/r.json", "key bench_report"];
-    a_bad_stale_after_is_named: 2 ["--stale-after", "15 parsecs"] => ["--stale-after", "15 parsecs"];
     a_stale_after_below_the_poll_interval_is_named: 2 ["--stale-after", "1s", "--poll.interval", "2s"] => ["--stale-after", "--poll.interval"];
-    a_bad_gpu_interval_is_named: 2 ["--gpu.interval", "often"] => ["--gpu.interval", "often"];
-    a_listen_address_without_a_port_is_named: 2 ["--web.listen-address", "localhost"] => ["--web.listen-address", "HOST:PORT"];
-    a_listen_address_with_a_bad_port_is_named: 2 ["--web.listen-address", "127.0.0.1:80800"] => ["--web.listen-address", "80800", "HOST:PORT"];
     a_telemetry_path_without_a_slash_is_named: 2 ["--web.telemetry-path", "metrics"] => ["--web.telemetry-path", "begin with /"];
     a_telemetry_path_that_another_page_uses_is_named: 2 ["--web.telemetry-path", "/healthz"] => ["--web.telemetry-path", "/healthz"];
     a_telemetry_path_that_needs_escapes_is_named: 2 ["--web.telemetry-path", "/é"] => ["--web.telemetry-path", "no escapes"];
     empty_web_flags_count_as_not_given: 2 ["--web.config.file=", "--web.health-address=", "--web.telemetry-path", "metrics"] => ["--web.telemetry-path", "begin with /"];
-    two_engines_with_one_name_are_refused: 2 ["--source", "replay:a", "--source", "replay:b"] => ["--source", "--model", "tensorrt_llm"];
-    two_engines_on_one_socket_are_refused: 2 ["--source", "socket:a", "--source", "socket:a", "--model", "x", "--model", "y"] => ["--source", "socket", "own path"];
     a_wrong_number_of_models_is_named: 2 ["--source", "socket:a", "--model", "x", "--model", "y"] => ["--model", "--source"];
     a_wrong_number_of_versions_is_named: 2 ["--source", "socket:a", "--model-version", "1", "--model-version", "2"] => ["--model-version", "--source"];
-    an_empty_model_is_named: 2 ["--source", "socket:a", "--model", ""] => ["--source", "model", "empty"];
     a_required_gpu_without_a_library_is_fatal: 1 ["--gpu", "required", "--gpu.library", "/nowhere/libnvidia-ml.so.1", "--web.listen-address", "127.0.0.1:0"] => ["--gpu required", "/nowhere/libnvidia-ml.so.1", "--gpu auto"];
-    a_port_file_that_cannot_be_written_is_named: 2 ["--web.port-file", "/nowhere/port", "--web.listen-address", "127.0.0.1:0", "--gpu", "off"] => ["--web.port-file", "/nowhere", "writable"];
 }
 
 #[cfg(feature = "executor")]
 flags! {
     text_between_sim_and_its_options_is_named: 2 ["--source", "sim:fast", "--web.listen-address", "127.0.0.1:0"] => ["--source", "sim:", "fast"];
-    an_unknown_option_of_the_simulated_engine_is_named: 2 ["--source", "sim:?sped=2", "--web.listen-address", "127.0.0.1:0"] => ["--source", "sped"];
     an_unknown_scenario_is_named: 2 ["--source", "sim:?scenario=nothing", "--web.listen-address", "127.0.0.1:0"] => ["--source", "nothing", "scenario=list"];
     an_option_beside_a_scenario_is_named: 2 ["--source", "sim:?scenario=kv-thrash&rate=3", "--web.listen-address", "127.0.0.1:0"] => ["--source", "kv-thrash", "rate"];
     a_bad_option_of_the_simulated_engine_is_named: 2 ["--source", "sim:?rate=-1", "--web.listen-address", "127.0.0.1:0"] => ["--source", "rate"];
-}
-
-#[test]
-fn a_port_in_use_is_fatal() {
-    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = taken.local_addr().unwrap().to_string();
-    refused(1, &["--web.listen-address", &address, "--gpu", "off"], &["--web.listen-address", &address]);
-}
-
-#[test]
-fn an_ingest_socket_in_use_is_fatal() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("x.sock");
-    let _taken = UnixListener::bind(&path).unwrap();
-    let source = format!("socket:{}", path.display());
-    let arguments = ["--source", &source, "--web.listen-address", "127.0.0.1:0", "--gpu", "off"];
-    refused(1, &arguments, &["--source socket:PATH", path.to_str().unwrap()]);
-}
-
-#[test]
-fn a_regular_file_at_the_path_of_the_ingest_socket_is_kept() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("precious");
-    std::fs::write(&path, "data").unwrap();
-    let source = format!("socket:{}", path.display());
-    let arguments = ["--source", &source, "--web.listen-address", "127.0.0.1:0", "--gpu", "off"];
-    refused(2, &arguments, &["--source socket:PATH", path.to_str().unwrap()]);
-    assert_eq!(std::fs::read_to_string(&path).unwrap(), "data");
-}
-
-#[test]
-fn a_start_that_fails_writes_no_port_file() {
-    let folder = tempfile::tempdir().unwrap();
-    let port = folder.path().join("port");
-    let listen = ["--web.listen-address", "127.0.0.1:0", "--gpu", "off", "--web.port-file", port.to_str().unwrap()];
-    refused(2, &[&["--source", "socket:/nowhere/x.sock"], &listen[..]].concat(), &["/nowhere/x.sock"]);
-    assert!(!port.exists(), "a script that waits for the file would take the exporter for started");
 }
 
 #[test]
@@ -310,6 +233,10 @@ fn no_error_repeats_the_value_of_an_unknown_option() {
             (&["trtllm-doctor", "compare", &url, "h:2"], false),
             (&[&url], false),
         ] {
+            // The commands share one parser, so only the first query is given to each of them.
+            if query != "?token=hunter2" && !matches!(arguments, ["--source" | "--config.file", _] | [_, "top", _]) {
+                continue;
+            }
             // A path may contain these characters.
             if arguments.iter().any(|argument| argument.starts_with("perf-metrics:")) && !query.starts_with('?') {
                 continue;
@@ -354,6 +281,9 @@ fn no_error_repeats_the_password_of_a_url() {
             &["trtllm-doctor", "top", &url[7..]],
             &[&url],
         ] {
+            if password != "hunter2" && !matches!(arguments, ["--source" | "--config.file", _] | [_, "top", _]) {
+                continue;
+            }
             let output = either(arguments);
             let message = String::from_utf8([output.stderr, output.stdout].concat()).unwrap();
             assert_eq!(output.status.code(), Some(2), "{arguments:?}: {message}");

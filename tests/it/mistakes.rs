@@ -54,14 +54,17 @@ fn each_mistake_of_a_file_is_named_with_its_line_and_its_remedy() {
     let path = folder.path().join("x.yaml");
     let file = path.to_str().unwrap();
     let mut wrong = Vec::new();
-    for (text, line, words) in FILES {
+    for (row, (text, line, words)) in FILES.iter().enumerate() {
         std::fs::write(&path, text).unwrap();
         let said = |arguments: &[&str]| {
             let (code, message) = said(arguments, &[]);
             (code, message.replace(file, "x.yaml"))
         };
         let checked = said(&["check-config", file]);
-        assert_eq!(said(&["--config.file", file]), checked, "a start says the same");
+        // Each run starts a process, so only some rows are given to the daemon, too.
+        if row % 8 == 0 {
+            assert_eq!(said(&["--config.file", file]), checked, "a start says the same");
+        }
         let place = format!("x.yaml line {line}");
         wrong.extend(judge(text, checked, &[&[place.as_str()], *words].concat()));
     }

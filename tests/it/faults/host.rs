@@ -117,7 +117,8 @@ fn a_start_that_cannot_succeed_ends_with_one_message_that_names_the_flag() {
     }
     println!("{count} faults");
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    // The sockets of other programs must still work.
+    // The files and sockets of other programs must still be there.
+    assert_eq!(std::fs::read_to_string(path("text")).unwrap(), "hello");
     assert!(std::os::unix::net::UnixStream::connect(path("served.sock")).is_ok());
     assert!(UnixDatagram::unbound().unwrap().send_to(b"x", path("datagrams.sock")).is_ok());
 }
