@@ -118,13 +118,17 @@ pub(super) fn invalid_lines(scene: &Scene) {
 }
 
 pub(super) fn hellos_that_are_cut_at_any_byte(scene: &Scene) {
-    let hello = "{\"hello\":{\"model\":\"m\",\"version\":\"1\"}}";
-    for cut in 1..hello.len() {
-        let expected = |counted: &str, more: u64| counted == "truncated 1" && more == 0;
-        scene.fault("truncation", &format!("a hello of {cut} bytes"), &expected, |scene| {
-            scene.publish(&hello.as_bytes()[..cut]);
-        });
-    }
+    let hello = b"{\"hello\":{\"model\":\"m\",\"version\":\"1\"}}";
+    let cuts = 1..hello.len();
+    let counted = format!("truncated {}", cuts.len());
+    scene.fault(
+        "truncation",
+        "a hello that is cut at any byte",
+        &|found, more| found == counted && more == 0,
+        |scene| {
+            cuts.for_each(|cut| scene.publish(&hello[..cut]));
+        },
+    );
 }
 
 #[test]
