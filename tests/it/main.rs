@@ -39,8 +39,6 @@ mod kubernetes;
 mod kv_cache_v2;
 mod latency_sources;
 mod layering;
-#[cfg(feature = "executor")]
-mod lifecycle_truth;
 mod live_page;
 mod log_pipe;
 mod lookalike;

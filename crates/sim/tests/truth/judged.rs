@@ -7,7 +7,7 @@ use trtllm_analysis::ObservedEngine;
 use trtllm_fold::EngineState;
 use trtllm_records::Objectives;
 use trtllm_sim::config::{CacheManager, Era, Fault, Policy, Ranks, Release, Speculation};
-use trtllm_sim::load::{Arrivals, Prefixes};
+use trtllm_sim::load::{Arrivals, Length, Prefixes};
 use trtllm_sim::{Config, End, Engine, write};
 
 use crate::folded::{self, EPOCH_US};
@@ -229,8 +229,14 @@ fn equal_seeds_give_equal_runs() {
 
 #[test]
 fn times_of_requests_are_the_truth() {
-    for release in [pytorch(Era::Frames, CacheManager::V2), Release::Cpp { major: 1, minor: 2 }] {
-        let (engine, mut observed) = fold(&Config { release, ..finite() }, 600.0);
+    let cpp = Release::Cpp { major: 1, minor: 2 };
+    for (release, chunked) in [(pytorch(Era::Frames, CacheManager::V2), false), (cpp, false), (cpp, true)] {
+        let mut config = Config { release, ..finite() };
+        if chunked {
+            config.load.prompt = Length::Fixed(3000);
+            (config.limits.chunked_context, config.limits.max_num_tokens) = (true, 1024);
+        }
+        let (engine, mut observed) = fold(&config, 600.0);
         observed.settle_all(Instant::now());
         let answered: Vec<_> = engine.truth().requests.iter().filter(|request| request.generated > 0).collect();
         let sum = |time: fn(&trtllm_sim::truth::RequestTruth) -> f64| answered.iter().map(|r| time(r)).sum::<f64>();
