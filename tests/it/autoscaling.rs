@@ -1,11 +1,9 @@
 //! NVIDIA's published autoscaling rules and dashboard queries return the right values in a real Prometheus that scrapes a
 //! daemon with `--metrics.compat triton-core,dcgm`.
 
-use std::path::Path;
-
 use crate::support::daemon::Daemon;
 use crate::support::lookalike::{Lookalike, steady};
-use crate::support::prometheus::{Prometheus, prometheus_2, prometheus_3};
+use crate::support::prometheus::{Prometheus, prometheus_3};
 use crate::support::standin::Standin;
 use crate::support::{ensure, until};
 
@@ -30,16 +28,7 @@ fn is_about(value: f64, wanted: f64) -> bool {
 }
 
 #[test]
-fn the_rules_and_queries_of_nvidias_guide_return_the_right_values_in_prometheus_2() {
-    rules_and_queries(&prometheus_2());
-}
-
-#[test]
-fn the_rules_and_queries_of_nvidias_guide_return_the_right_values_in_prometheus_3() {
-    rules_and_queries(&prometheus_3());
-}
-
-fn rules_and_queries(binary: &Path) {
+fn the_rules_and_queries_of_nvidias_guide_return_the_right_values() {
     let gpu = Standin::new(
         "gpu.0.utilization_percent=37\ngpu.0.temperature_celsius=61\ngpu.0.power_mw=250000\n\
          gpu.0.memory_total_bytes=85899345920\ngpu.0.memory_used_bytes=21474836480\ngpu.0.memory_reserved_bytes=0",
@@ -66,7 +55,7 @@ fn rules_and_queries(binary: &Path) {
         rules.display(),
         daemon.address
     );
-    let prometheus = Prometheus::start(binary, &config);
+    let prometheus = Prometheus::start(&prometheus_3(), &config);
     // The window of one minute starts with counters of 0, so their increases equal the values on the page.
     prometheus.until_value("nv_inference_request_success", 0.0);
     engine.resume();

@@ -38,8 +38,9 @@ fn engine_and_daemon() -> (Lookalike, Daemon, Standin) {
     (engine, daemon, gpu)
 }
 
-/// A Prometheus server must store the names of the page, in particular the names of legacy counters (without `_total`).
-fn names_are_kept(binary: &Path) {
+/// In particular the names of legacy counters (without `_total`). `formats` has the values in both versions of Prometheus.
+#[test]
+fn prometheus_stores_every_series_under_the_name_on_the_page() {
     const ENERGY: &str = "nv_energy_consumption";
     let (engine, daemon, gpu) = engine_and_daemon();
     engine.resume();
@@ -54,7 +55,7 @@ fn names_are_kept(binary: &Path) {
         ];
         ensure(late.iter().all(|name| page.find(name, &[]).is_some()), || format!("some of {late:?} are missing"))
     });
-    let prometheus = Prometheus::start(binary, &config(&daemon));
+    let prometheus = Prometheus::start(&prometheus_3(), &config(&daemon));
     prometheus.until_up();
     // Some families are on the page only at times, so collect the names of several pages.
     let mut shown = BTreeSet::new();
@@ -80,21 +81,11 @@ fn names_are_kept(binary: &Path) {
 }
 
 #[test]
-fn prometheus_2_stores_every_series_under_the_name_on_the_page() {
-    names_are_kept(&prometheus_2());
-}
-
-#[test]
-fn prometheus_3_stores_every_series_under_the_name_on_the_page() {
-    names_are_kept(&prometheus_3());
-}
-
-/// A Prometheus server computes the true rates of the engine from the counters.
-fn rates_are_the_engines(binary: &Path) {
+fn rates_in_prometheus_are_what_the_engine_emitted() {
     const ITERATIONS: &str = "nv_trt_llm_iterations_total";
     const COMPLETED: &str = "nv_trt_llm_requests_completed_total";
     let (engine, daemon, _gpu) = engine_and_daemon();
-    let prometheus = Prometheus::start(binary, &config(&daemon));
+    let prometheus = Prometheus::start(&prometheus_3(), &config(&daemon));
     prometheus.until_up();
     prometheus.until_value("up", 1.0);
     // While the engine is paused, the stored values equal the engine's own counts.
@@ -141,16 +132,6 @@ fn rates_are_the_engines(binary: &Path) {
     let steps = "histogram_quantile(0.5, rate(nv_trt_llm_iteration_latency_seconds_bucket[1m]))";
     let median = prometheus.value(steps, None).unwrap();
     assert!((0.005..0.02).contains(&median), "iterations of 10 ms have a median of {median} s");
-}
-
-#[test]
-fn rates_in_prometheus_2_are_what_the_engine_emitted() {
-    rates_are_the_engines(&prometheus_2());
-}
-
-#[test]
-fn rates_in_prometheus_3_are_what_the_engine_emitted() {
-    rates_are_the_engines(&prometheus_3());
 }
 
 /// Runs Prometheus with the configuration in deploy/prometheus, but with another address and shorter intervals.
