@@ -13,7 +13,7 @@ use trtllm_page::metrics::compat::CompatSets;
 use trtllm_page::metrics::page_builder::Selection;
 use trtllm_records::Message;
 use trtllm_records::Objectives;
-use trtllm_records::{EngineName, RecordTime, RejectReason};
+use trtllm_records::{EngineName, RejectReason};
 use trtllm_sources::prometheus_text::parse_server_metrics;
 use trtllm_sources::trtllm_json::{parse_perf_metrics, parse_records};
 use trtllm_sources::{Batch, Presence};
@@ -134,25 +134,6 @@ fn executor(iter: u64, fields: Value) -> Value {
 
 fn kv(total: i64, reused: i64) -> Value {
     json!({"kvCacheStats": {"allocTotalBlocks": total, "allocNewBlocks": total, "reusedBlocks": reused, "missedBlocks": 0}})
-}
-
-#[test]
-fn the_queue_time_of_a_pytorch_engine_is_the_increase_of_its_sum_of_seconds() {
-    let mut bench = Bench::new();
-    for request in 1..=5_u32 {
-        let waited = 0.2 * f64::from(request);
-        bench.answer(&[pytorch(
-            request.into(),
-            json!({"numNewActiveRequests": 1, "newActiveRequestsQueueLatencyMS": waited}),
-        )]);
-    }
-    let name = "new_request_queue_time_seconds";
-    assert_eq!(bench.ours(&format!("{name}_count")), Some(5.0));
-    assert!((bench.ours(&format!("{name}_sum")).unwrap() - 1.0).abs() < 1e-9);
-    // The C++ executor sends the queue time of one iteration in milliseconds.
-    let mut bench = Bench::new();
-    bench.answer(&[executor(9, json!({"numNewActiveRequests": 2, "newActiveRequestsQueueLatencyMS": 300.0}))]);
-    assert_eq!(bench.ours(&format!("{name}_sum")), Some(0.3));
 }
 
 #[test]
@@ -404,46 +385,6 @@ fn the_counts_of_each_rank_are_the_planted_ones_over_restarts_and_late_rows() {
 }
 
 #[test]
-fn one_rank_has_no_series_an_idle_one_no_load_and_a_sampled_one_no_totals() {
-    let any = |bench: &Bench| bench.page_of(Selection::All).series.iter().any(|(name, _)| name.contains("_llm_rank_"));
-    let mut bench = Bench::new();
-    bench.answer(&[1, 2, 3].map(|iter| rank_row(iter, 0, false, [10, 1])));
-    assert!(!any(&bench));
-    // The last record before the engine is idle still contains scheduled requests.
-    let mut bench = Bench::new();
-    let done = |iter, rank| with(rank_row(iter, rank, true, [10, 3]), json!({"numActiveRequests": 0}));
-    bench.answer(&[rank_row(1, 0, true, [10, 3]), rank_row(1, 1, true, [10, 3]), done(2, 0), done(2, 1)]);
-    assert_eq!(bench.state(), "idle");
-    let page = bench.page_of(Selection::All);
-    for name in ["scheduled_requests", "active_requests"] {
-        assert_eq!(of_rank(name, "1", &page), Some(0.0), "{name}");
-    }
-    // One iteration in ten is reported.
-    let mut bench = Bench::new();
-    let rows = |iter| [rank_row(iter, 0, false, [10, 1]), rank_row(iter, 1, false, [0, 1])];
-    bench.answer(&[10, 20, 30, 40].map(rows).concat());
-    let page = bench.page_of(Selection::All);
-    assert_eq!(of_rank("context_tokens_total", "0", &page), None);
-    assert_eq!(of_rank("scheduled_requests", "0", &page), Some(1.0));
-    assert_eq!(page.get("nv_trt_llm_rank_imbalance_ratio_count", &[]), 4.0);
-}
-
-#[test]
-fn a_time_of_0_in_perf_metrics_is_absent() {
-    let entry = json!({"request_id": 1, "perf_metrics": {"timing_metrics": {
-        "arrival_time": 100_000.0, "first_scheduled_time": 0.0, "first_token_time": 100_000.5, "last_token_time": 100_001.0,
-        "kv_cache_transfer_start": 0.0, "kv_cache_transfer_end": 0.0, "kv_cache_size": 0}}});
-    let mut bench = Bench::new();
-    bench.answer(&[executor(3, json!({}))]).finished(&vec![entry; 10]);
-    bench.wait(Duration::from_secs(10));
-    bench.answer(&[]);
-    assert_eq!(bench.ours("request_prefill_time_seconds_count"), Some(0.0));
-    assert_eq!(bench.ours("e2e_request_latency_seconds_count"), Some(10.0));
-    let name = "nv_trt_llm_disaggregated_serving_metrics";
-    assert_eq!(bench.value(name, &["disaggregated_serving_type=request_count"]), Some(0.0));
-}
-
-#[test]
 fn no_step_contains_the_wait_for_work() {
     // A latency covers two passes of a loop that overlaps. The host step of a record is that of its own pass or, in the serial loop,
     // that of the pass before.
@@ -472,41 +413,6 @@ fn no_step_contains_the_wait_for_work() {
             assert!(is_right, "{mode} {name}: {sum} of {count:?}");
         }
     }
-}
-
-#[test]
-fn the_views_of_kv_cache_manager_v2_are_read() {
-    let records = |name: &str| -> Vec<Value> {
-        let file = std::fs::read_to_string(format!("tests/fixtures/metrics_v2_{name}.json")).unwrap();
-        let json: Value = serde_json::from_str(&file).unwrap();
-        json.get("payload").unwrap_or(&json).as_array().unwrap().clone()
-    };
-    let blocks =
-        |bench: &Bench, pool: &str| bench.value(&format!("nv_trt_llm_kv_cache_{pool}_pool_blocks"), &["state=max"]);
-    // Windows that share a pool report 0 blocks; the pool groups have the true numbers.
-    let mut bench = Bench::new();
-    let shared = records("shared_pools_host");
-    bench.answer(&shared);
-    let of = |view: &str, key: &str| -> f64 {
-        let view = shared.last().unwrap()[view].as_object().unwrap();
-        view.values().map(|row| row[key].as_f64().unwrap()).sum()
-    };
-    assert_eq!(blocks(&bench, "primary"), Some(of("kvCacheIterationStatsByPoolGroup", "primaryMaxNumBlocks")));
-    assert_eq!(blocks(&bench, "secondary"), Some(of("kvCacheIterationStatsByColdPoolGroup", "secondaryMaxNumBlocks")));
-    assert!(bench.value("trtllm_kv_cache_host_utilization", &[]).is_some());
-    // Records of state space models contain no attention windows.
-    let mut bench = Bench::new();
-    bench.answer(&records("ssm"));
-    assert!(blocks(&bench, "primary").unwrap() > 0.0);
-}
-
-#[test]
-fn accepted_draft_tokens_are_generated_tokens() {
-    let mut bench = Bench::new();
-    let spec = json!({"numDraftTokens": 30, "numAcceptedTokens": 20, "numRequestsWithDraftTokens": 10, "acceptanceLength": 3.0});
-    let fields = json!({"inflightBatchingStats": {"numGenRequests": 10}, "specDecodingStats": spec});
-    bench.answer(&(1..=100).map(|iter| pytorch(iter, fields.clone())).collect::<Vec<_>>());
-    assert_eq!(bench.ours("generation_tokens_total"), Some(3000.0));
 }
 
 #[test]
@@ -542,30 +448,6 @@ fn an_engine_is_idle_once_finished_requests_or_the_server_page_cover_every_start
 }
 
 #[test]
-fn a_success_is_counted_when_its_reason_is_known() {
-    let entry = |reason: &str| json!({"request_id": 1, "finish_reason": reason, "perf_metrics": {}});
-    let mut bench = Bench::new();
-    let mut last = 0.0;
-    bench.answer(&[executor(3, json!({"numCompletedRequests": 5}))]);
-    for reason in ["stop", "cancelled", "length", "stop", "cancelled"] {
-        bench.finished(&[entry(reason)]);
-        let success = bench.value("nv_inference_request_success", &[]).unwrap();
-        assert!(success >= last, "a counter never falls");
-        last = success;
-    }
-    bench.wait(Duration::from_secs(16));
-    bench.answer(&[]);
-    assert_eq!(bench.value("nv_inference_request_success", &[]), Some(3.0));
-    assert_eq!(bench.value("nv_inference_request_failure", &["reason=CANCELED"]), Some(2.0));
-    // If finish reasons never arrive, every completed request counts as a success.
-    let mut bench = Bench::new();
-    bench.answer(&[executor(3, json!({"numCompletedRequests": 5}))]);
-    bench.wait(Duration::from_secs(16));
-    bench.answer(&[]);
-    assert_eq!(bench.value("nv_inference_request_success", &[]), Some(5.0));
-}
-
-#[test]
 fn values_that_the_json_lacks_are_absent_until_the_server_page_reports_them() {
     let entry =
         json!({"request_id": 1, "perf_metrics": {"timing_metrics": {"first_token_time": 1.0, "last_token_time": 2.0}}});
@@ -594,47 +476,6 @@ fn values_that_the_json_lacks_are_absent_until_the_server_page_reports_them() {
     // The first page is the baseline, and the second adds 30. Then the server restarts, and its third page adds 7.
     bench.server_page(&page(100)).server_page(&page(130)).answer(&[executor(1, json!({}))]).server_page(&page(7));
     assert_eq!(told(&bench), [Some(37.0), Some(37.0), Some(37.0), None]);
-}
-
-#[test]
-fn a_record_without_a_zone_is_never_from_the_future() {
-    for (age, offset_hours) in [(480, 0), (1, 0), (0, 2), (480, 2), (600, -7), (890, 5)] {
-        let mut bench = Bench::new();
-        let now = bench.now.unix_us / 1_000_000;
-        let micros = (now - age + offset_hours * 3600) * 1_000_000;
-        let text = serde_json::to_value(RecordTime { micros, zoned: false }).unwrap();
-        bench.answer(&[executor(3, json!({"timestamp": text}))]);
-        let shown = bench.ours("last_iteration_timestamp_seconds").unwrap() as i64;
-        assert_eq!(now - shown, age, "{text} with an offset of {offset_hours} h");
-    }
-}
-
-#[test]
-fn an_entry_of_two_parts_is_one_request() {
-    let part = |arrival: f64, token: f64, end: f64| {
-        json!({"request_id": 1, "perf_metrics": {"timing_metrics": {"arrival_time": arrival,
-            "first_scheduled_time": arrival + 0.1, "first_token_time": token, "last_token_time": end}}})
-    };
-    let entry = json!({"ctx_server": "a", "gen_server": "b", "ctx_perf_metrics": part(10.0, 10.5, 10.5),
-        "gen_perf_metrics": part(10.6, 10.9, 12.9)});
-    let mut bench = Bench::new();
-    bench.answer(&[executor(3, json!({}))]).finished(&[entry]);
-    bench.wait(Duration::from_secs(10));
-    bench.answer(&[]);
-    for (name, seconds) in [
-        ("request_queue_time_seconds", 0.1),
-        ("request_prefill_time_seconds", 0.4),
-        // No transfer tells when the context server's token was sent.
-        ("time_to_first_token_seconds", 0.9),
-        ("request_decode_time_seconds", 2.0),
-        ("e2e_request_latency_seconds", 2.9),
-    ] {
-        assert_eq!(bench.ours(&format!("{name}_count")), Some(1.0), "{name}");
-        let sum = bench.ours(&format!("{name}_sum")).unwrap();
-        assert!((sum - seconds).abs() < 1e-9, "{name} is {sum}");
-    }
-    let name = "nv_trt_llm_disaggregated_serving_metrics";
-    assert_eq!(bench.value(name, &["disaggregated_serving_type=request_count"]), Some(1.0));
 }
 
 #[test]
