@@ -186,7 +186,9 @@ fn engines_have_no_finding_while_the_exporter_starts() {
     let daemon = Daemon::start(&["--config.file", path(file.path())]);
     for _ in 0..8 {
         let report = Report::of(&daemon, &[]);
-        assert_eq!((report.code, &report.json["findings"]), (0, &serde_json::json!([])));
+        assert_eq!(report.json["findings"], serde_json::json!([]));
+        let causes = ["pytorch", "tensorrt"].map(|model| report.cause(model));
+        assert!(!causes.contains(&Some("unavailable")), "{causes:?}");
         std::thread::sleep(Duration::from_secs(1));
     }
 }
@@ -444,24 +446,6 @@ fn a_password_and_a_certificate_authority_open_a_closed_exporter() {
         let report = Report::run(&[&[url.as_str(), "--no-sources"], arguments].concat());
         report.names(&url, "exporter-unreadable");
     }
-}
-
-#[test]
-fn a_bearer_token_is_sent_to_a_proxy() {
-    let proxy = Served::start(&[
-        ("/api/v1/engines", 200, "[]"),
-        ("/api/v1/findings", 200, r#"{"apiVersion":1,"findings":[]}"#),
-        ("/api/v1/gpus", 200, r#"{"apiVersion":1,"gpus":[]}"#),
-    ]);
-    let token = tempfile::NamedTempFile::new().unwrap();
-    std::fs::write(token.path(), "a-token").unwrap();
-    let report = Report::run(&[&proxy.target(), "--no-sources", "--bearer-token-file", path(token.path())]);
-    assert_eq!(report.code, 0);
-    assert!(
-        !proxy.tokens().is_empty() && proxy.tokens().iter().all(|token| token == "Bearer a-token"),
-        "{:?}",
-        proxy.tokens()
-    );
 }
 
 #[test]

@@ -15,7 +15,6 @@ use trtllm_fold::histogram::{FIRST_TOKEN_SECONDS, Histogram};
 use crate::support;
 use crate::support::daemon::{Daemon, doctor, doctor_binary};
 use crate::support::lookalike::reserved_port;
-use crate::support::pki::{self, Pki};
 use crate::support::served::Served;
 use crate::support::standin::Standin;
 use crate::support::{ensure, until};
@@ -324,21 +323,6 @@ fn a_pipe_gets_one_reading_as_text() {
         let text = String::from_utf8(output.stderr).unwrap();
         assert!(output.status.code() == Some(2) && text.contains(error), "{text}");
     }
-}
-
-#[test]
-fn a_password_and_a_certificate_authority_open_a_closed_exporter() {
-    let pki = Pki::new();
-    let daemon = pki.serve(&format!("{}{}", pki::TLS, pki::users()));
-    let url = format!("https://{}", daemon.address);
-    let (ca, user) = (pki.path("ca.pem"), pki.write("user", "ann:open sesame\n"));
-    let top =
-        |arguments: &[&str]| doctor(&[&["top", "--once", "--interval", "100ms", url.as_str()], arguments].concat());
-    let output = top(&["--ca-file", &ca, "--user-file", &user]);
-    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stdout));
-    let output = top(&["--ca-file", &ca]);
-    let text = String::from_utf8(output.stdout).unwrap();
-    assert!(output.status.code() == Some(4) && text.contains("not read: status 401"), "{text}");
 }
 
 #[test]
