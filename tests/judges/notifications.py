@@ -20,7 +20,7 @@ import time
 
 from docs import sections_of
 from dying_model import Receiver, alertmanager
-from exporter import ROOT
+from exporter import ROOT, until
 from fleet import RULES, shortened
 from live import ALSO_RIGHT, scenarios, told, watched
 from prometheus import Prometheus, scraping, target
@@ -87,8 +87,9 @@ def main():
             pathlib.Path(work, rules).write_text(shortened((ROOT / "deploy/prometheus" / rules).read_text(), args.factor))
         address, process = alertmanager(work, receiver, args.factor)
         try:
-            begin = time.time()
             with watched(args.exporter, engines, 0, standin=args.gpus) as ours:
+                until("all engines", lambda: all(ours.page().values("trtllm_exporter_source_up")))
+                begin = time.time()
                 alerting = {"alerting": {"alertmanagers": [{"static_configs": [{"targets": [address]}]}]}}
                 interval = f"{max(1, round(15 / args.factor))}s"
                 with Prometheus(work, scraping([target(ours.address)], interval, rule_files=list(RULES), **alerting)):

@@ -13,7 +13,7 @@ pub(super) const NO_ROOM: f64 = 0.8;
 /// Missing reuse matters only if context takes at least this share of the time.
 pub(super) const REUSE_MATTERS: f64 = 0.4;
 /// It is uncertain whether a larger batch is enough if this many times as many requests wait as run.
-const MANY_WAIT: f64 = 4.0;
+const MANY_WAIT: f64 = 3.0;
 /// The KV cache is too small if at least this share of it is used, or would be if the running requests were at their end. If less, requests
 /// wait for blocks that are reserved and never used.
 const CACHE_USED: f64 = 0.7;
