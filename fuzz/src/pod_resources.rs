@@ -5,7 +5,7 @@ use trtllm_page::exposition::negotiate::Format;
 use trtllm_page::metrics::gpu::gpu_page;
 use trtllm_page::metrics::page::Page;
 use trtllm_page::metrics::series_labels::LabelCache;
-use trtllm_records::gpu::{GpuIdentity, GpuInventory, GpuReadings, GpuSnapshot, GpuState, MigInstance};
+use trtllm_records::gpu::{Gpu, GpuIdentity, GpuInventory, GpuReadings, GpuState, MigInstance};
 
 use super::parsed_page;
 
@@ -21,7 +21,7 @@ fn check(answer: &[u8]) {
     let Ok(pods) = pods_of_answer(answer, &gpus) else { return };
     assert!(pods.is_sorted());
     for pod in &pods {
-        let known = |gpu: &GpuSnapshot| {
+        let known = |gpu: &Gpu| {
             gpu.identity.uuid == pod.gpu_uuid
                 && (pod.mig_uuid.is_empty() || gpu.readings.mig.iter().any(|instance| instance.uuid == pod.mig_uuid))
         };
@@ -46,14 +46,11 @@ fn instance(uuid: &str, id: u32) -> MigInstance {
     }
 }
 
-fn gpu(uuid: &str, minor: u32, mig: Vec<MigInstance>) -> GpuSnapshot {
-    GpuSnapshot {
+fn gpu(uuid: &str, minor: u32, mig: Vec<MigInstance>) -> Gpu {
+    Gpu {
         identity: GpuIdentity { uuid: uuid.to_owned(), minor: Some(minor), ..GpuIdentity::default() },
         state: GpuState::Ok,
         readings: GpuReadings { mig, ..GpuReadings::default() },
-        last_poll: None,
-        xids: Vec::new(),
-        last_xid: None,
-        reports_xids: false,
+        ..Gpu::default()
     }
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use std::{env, fs, thread};
 
 use trtllm_gpu::{self as gpu, GpuConfig, GpuTiming};
-use trtllm_records::gpu::{GpuInventory, GpuSnapshot, GpuState};
+use trtllm_records::gpu::{Gpu, GpuInventory, GpuState};
 
 use crate::standin::Standin;
 
@@ -162,7 +162,7 @@ impl Checker {
         self.contents.iter().skip(at).take_while(|content| content.since_us <= polled_us).cloned().collect()
     }
 
-    fn check_values(&mut self, gpu: &GpuSnapshot) {
+    fn check_values(&mut self, gpu: &Gpu) {
         let recent = gpu.last_poll.map(|poll| self.recent(poll.at_us)).unwrap_or_default();
         let index = u64::from(gpu.identity.index);
         let slot = gpu.identity.index as usize;
@@ -202,7 +202,7 @@ impl Checker {
         }
     }
 
-    fn check_state(&mut self, gpu: &GpuSnapshot) {
+    fn check_state(&mut self, gpu: &Gpu) {
         let slot = gpu.identity.index as usize;
         let Some(content) = self.contents.back() else { return };
         let (condition, changed) = (content.conditions[slot], content.changed[slot]);

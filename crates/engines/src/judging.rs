@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 
 use trtllm_analysis::window::{Mark, Parts, PollCounts, SLOT_SECONDS, Window};
 use trtllm_fold::{EngineState, SEVERAL_ENGINES};
-use trtllm_records::gpu::{GpuInventory, GpuReading, GpuState};
+use trtllm_records::gpu::{Gpu, GpuInventory, GpuState};
 use trtllm_records::server_metrics::SEVERAL_FRONTENDS;
 use trtllm_records::{BenchReport, ErrorKind};
 use trtllm_service::shutdown::Shutdown;
@@ -131,9 +131,9 @@ impl State {
     fn judge_host(&self, inventory: &GpuInventory, at: f64) {
         let mut host = self.host.0.lock();
         let windows = &mut host.gpus;
-        windows.retain(|window| inventory.readings.iter().any(|gpu| gpu.uuid == window.uuid));
-        for gpu in &inventory.readings {
-            let uuid = &gpu.uuid;
+        windows.retain(|window| inventory.gpus.iter().any(|gpu| gpu.identity.uuid == window.uuid));
+        for gpu in &inventory.gpus {
+            let uuid = &gpu.identity.uuid;
             let known = windows.iter().position(|window| window.uuid == *uuid);
             let place = known.unwrap_or_else(|| {
                 windows.push(GpuWindow::new(uuid.clone()));
@@ -189,24 +189,26 @@ fn push<M>(marks: &mut VecDeque<M>, mark: M, kept: usize) {
     marks.push_back(mark);
 }
 
-fn mark(gpu: &GpuReading, at: f64) -> GpuMark {
+fn mark(gpu: &Gpu, at: f64) -> GpuMark {
+    let (readings, health) = (&gpu.readings, &gpu.readings.health);
     // The driver counts the seconds of one reason in several counters, some of them under an older name.
     let seconds = |nanos: [Option<u64>; 3]| nanos.into_iter().flatten().max().map(|nanos| nanos as f64 / 1e9);
-    let clocks = (gpu.sm_clock_hertz, gpu.sm_clock_max_hertz);
-    let limits = gpu.power_limit_enforced_watts.zip(gpu.power_limit_default_watts);
+    let clocks = readings.clock_hertz.sm.zip(health.clock_max_hertz.sm).filter(|(_, max)| *max > 0);
+    let limits = health.power_limits_watts;
+    let throttled = readings.throttle_ns;
     GpuMark {
         at,
-        utilization: gpu.utilization_ratio,
-        watts: gpu.power_watts,
-        clock_share: clocks.0.zip(clocks.1).filter(|(_, max)| *max > 0).map(|(now, max)| now as f64 / max as f64),
-        has_lowered_limit: limits.map(|(enforced, default)| enforced < default),
-        throttled_by_power: seconds([gpu.throttle_power_ns, None, None]),
-        throttled_by_heat: seconds([gpu.throttle_thermal_ns, gpu.throttle_sw_thermal_ns, gpu.throttle_hw_thermal_ns]),
-        // `throttle_reliability_ns` is usual at the top of the clock's range.
-        throttled_by_hardware: seconds([gpu.throttle_power_brake_ns, None, None]),
+        utilization: readings.utilization_ratio,
+        watts: readings.power_usage_watts,
+        clock_share: clocks.map(|(now, max)| now as f64 / max as f64),
+        has_lowered_limit: limits.enforced.zip(limits.default).map(|(enforced, default)| enforced < default),
+        throttled_by_power: seconds([throttled.power, None, None]),
+        throttled_by_heat: seconds([throttled.thermal, throttled.sw_thermal_slowdown, throttled.hw_thermal_slowdown]),
+        // `reliability` is usual at the top of the clock's range.
+        throttled_by_hardware: seconds([throttled.hw_power_brake_slowdown, None, None]),
         xids: gpu.xids.unwrap_or(0) as f64,
-        ecc_errors: gpu.ecc_errors_uncorrected.map(|errors| errors as f64),
-        is_ok: gpu.state == GpuState::Ok.name(),
+        ecc_errors: health.ecc_errors.uncorrected_volatile.map(|errors| errors as f64),
+        is_ok: gpu.state == GpuState::Ok,
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use trtllm_records::gpu::{GpuIdentity, GpuSnapshot, PodDevice, PodName};
+use trtllm_records::gpu::{Gpu, GpuIdentity, PodDevice, PodName};
 
 /// A device that the kubelet assigned to a container.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -23,7 +23,7 @@ pub(super) fn is_gpu(id: &str) -> bool {
 }
 
 /// The assignments of `gpus`, sorted and without duplicates, and the pods that have a device which is none of `gpus`.
-pub(super) fn resolve(assignments: &[DeviceAssignment], gpus: &[GpuSnapshot]) -> (Vec<PodDevice>, BTreeSet<PodName>) {
+pub(super) fn resolve(assignments: &[DeviceAssignment], gpus: &[Gpu]) -> (Vec<PodDevice>, BTreeSet<PodName>) {
     let (mut devices, mut pods_with_others) = (BTreeSet::new(), BTreeSet::new());
     if assignments.is_empty() {
         return (Vec::new(), pods_with_others);
@@ -47,7 +47,7 @@ pub(super) fn resolve(assignments: &[DeviceAssignment], gpus: &[GpuSnapshot]) ->
 
 /// For each id that a device can have: the UUIDs of its GPU and of its MIG instance (empty for a whole GPU). `None` for
 /// an id that several instances have: an ambiguous id must not select the wrong instance.
-fn uuids_by_id(gpus: &[GpuSnapshot]) -> HashMap<String, Option<(&str, &str)>> {
+fn uuids_by_id(gpus: &[Gpu]) -> HashMap<String, Option<(&str, &str)>> {
     let mut found = HashMap::new();
     for gpu in gpus {
         let GpuIdentity { uuid, minor, .. } = &gpu.identity;
@@ -104,15 +104,12 @@ mod tests {
         }
     }
 
-    fn gpu(uuid: &str, minor: u32, mig: Vec<MigInstance>) -> GpuSnapshot {
-        GpuSnapshot {
+    fn gpu(uuid: &str, minor: u32, mig: Vec<MigInstance>) -> Gpu {
+        Gpu {
             identity: GpuIdentity { uuid: uuid.to_owned(), minor: Some(minor), ..GpuIdentity::default() },
             state: GpuState::Ok,
-            last_poll: None,
             readings: GpuReadings { mig, ..GpuReadings::default() },
-            xids: Vec::new(),
-            last_xid: None,
-            reports_xids: true,
+            ..Gpu::default()
         }
     }
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use super::device_assignment::DeviceAssignment;
 use super::nvml::{NvmlUnavailable, Session};
 use super::probe::CallFailure;
-use trtllm_records::gpu::{GpuHealth, GpuIdentity, GpuPoll, GpuReadings, GpuState, LastXid, NvmlState};
+use trtllm_records::gpu::{GpuHealth, GpuIdentity, GpuPoll, GpuReadings, GpuState, NvmlState};
 
 #[derive(Debug)]
 pub(super) enum Event {
@@ -45,8 +45,8 @@ pub(super) enum WorkerOutcome {
     Polled(GpuState, Box<PollReadings>),
     /// The driver will report Xid errors of this GPU.
     XidsRegistered,
-    /// The driver reported an Xid error.
-    Xid(LastXid),
+    /// The driver reported an Xid error at this moment, in microseconds since 1970 UTC.
+    Xid { code: u64, at_us: i64 },
     /// NVML must be initialised again; the worker has ended.
     SessionLost(NvmlState),
 }

@@ -23,7 +23,8 @@ struct Unit {
     convert: fn(f64) -> f64,
 }
 
-const PERCENT: &Unit = &Unit { limits: GPM_PERCENT, convert: |percent| (percent / 100.0).min(1.0) };
+/// Shares are rounded to a millionth, because NVML's numbers have many digits that mean nothing.
+const PERCENT: &Unit = &Unit { limits: GPM_PERCENT, convert: |percent| (percent * 1e4).round().min(1e6) / 1e6 };
 const PCIE_MIB: &Unit = &Unit { limits: PCIE_MIB_PER_SECOND, convert: bytes };
 const NVLINK_MIB: &Unit = &Unit { limits: NVLINK_MIB_PER_SECOND, convert: bytes };
 
@@ -147,6 +148,7 @@ mod tests {
     #[test]
     fn an_impossible_percentage_is_not_in_the_limits() {
         assert_eq!((PERCENT.convert)(42.0), 0.42);
+        assert_eq!((PERCENT.convert)(82.482_910_156_25), 0.824_829);
         assert_eq!((PERCENT.convert)(100.4), 1.0);
         assert!(PERCENT.limits.contains(&100.4));
         for impossible in [f64::NAN, f64::INFINITY, -1.0, 4e9] {

@@ -18,7 +18,7 @@ use super::device_assignment::{DeviceAssignment, is_gpu, resolve};
 use super::device_holders::DeviceHolders;
 use super::event::Event;
 use super::threads::StopSignal;
-use trtllm_records::gpu::{GpuSnapshot, PodDevice, PodName};
+use trtllm_records::gpu::{Gpu, PodDevice, PodName};
 
 const DEADLINE: Duration = Duration::from_secs(5);
 /// If the kubelet does not answer for this long, the last assignments are dropped, because they may be outdated.
@@ -179,7 +179,7 @@ fn transport(cause: impl ToString) -> KubeletError {
 
 /// The GPUs that a kubelet's answer assigns to containers. Public only for the fuzz target.
 #[doc(hidden)]
-pub fn pods_of_answer(frame: &[u8], gpus: &[GpuSnapshot]) -> Result<Vec<PodDevice>, String> {
+pub fn pods_of_answer(frame: &[u8], gpus: &[Gpu]) -> Result<Vec<PodDevice>, String> {
     Ok(resolve(&from_pods(from_frame(frame)?), gpus).0)
 }
 

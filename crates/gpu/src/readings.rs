@@ -24,8 +24,8 @@ use super::probe::Probe;
 use super::processes::ProcessReader;
 use super::{mig, raw};
 use trtllm_records::gpu::{
-    Clocks, EccErrors, EccLocation, EngineUtilization, GpuHealth, GpuReadings, NvLink, NvLinkErrors, PowerLimits,
-    RemappedRows, RetiredPages, TemperatureLimits, Temperatures,
+    ClockReasons, Clocks, EccErrors, EccLocation, EngineUtilization, GpuHealth, GpuReadings, NvLink, NvLinkErrors,
+    PowerLimits, RemappedRows, RetiredPages, TemperatureLimits, Temperatures,
 };
 
 /// Maximum numbers of links and fans that are read, which are more than any GPU has. They limit the loops where the
@@ -109,7 +109,7 @@ impl<'nvml> PollState<'nvml> {
             power_usage_watts: watts("power_usage", || device.power_usage(), probe),
             power_limit_watts: watts("power_management_limit", || device.power_management_limit(), probe),
             clock_hertz: clocks(CURRENT_CLOCKS, |clock| device.clock_info(clock), probe),
-            clocks_event_reasons: reasons.map(|reasons| reasons.bits()),
+            clocks_event_reasons: reasons.map(|reasons| ClockReasons(reasons.bits())),
             // Numbers above 15 are not states; NVML's "unknown" is 32.
             performance_state: state.filter(|state| *state <= 15),
             engine_utilization: if mig { EngineUtilization::default() } else { engine_utilization(device, probe) },

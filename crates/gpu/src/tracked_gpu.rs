@@ -4,14 +4,14 @@ use super::counters::Counters;
 use super::event::{HealthReadings, PollReadings};
 use super::limits::IMPOSSIBLE;
 use super::probe::CallFailure;
-use trtllm_records::gpu::{GpuHealth, GpuIdentity, GpuReadings, GpuSnapshot, GpuState, LastXid};
+use trtllm_records::gpu::{Gpu, GpuHealth, GpuIdentity, GpuReadings, GpuState};
 
 /// Maximum number of Xid codes that are counted for one GPU. NVIDIA's catalog has about 170, and a GPU shows few of them.
 const MOST_XIDS: usize = 64;
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct TrackedGpu {
-    pub(super) snapshot: GpuSnapshot,
+    pub(super) snapshot: Gpu,
     /// False until the first poll has ended or failed; the state is unknown until then.
     pub(super) is_listed: bool,
     counters: Counters,
@@ -24,23 +24,7 @@ pub(super) struct TrackedGpu {
 
 impl TrackedGpu {
     pub(super) fn new(identity: GpuIdentity) -> Self {
-        let snapshot = GpuSnapshot {
-            identity,
-            state: GpuState::Lost,
-            readings: GpuReadings::default(),
-            last_poll: None,
-            xids: Vec::new(),
-            last_xid: None,
-            reports_xids: false,
-        };
-        Self {
-            snapshot,
-            is_listed: false,
-            counters: Counters::default(),
-            health: GpuHealth::default(),
-            failing: Vec::new(),
-            failing_health: Vec::new(),
-        }
+        Self { snapshot: Gpu { identity, ..Gpu::default() }, ..Self::default() }
     }
 
     /// The identity of the GPU was read again.
@@ -67,6 +51,7 @@ impl TrackedGpu {
     pub(super) fn nvml_lost(&mut self) {
         self.enter(GpuState::Lost);
         self.snapshot.reports_xids = false;
+        self.snapshot.xids.take_if(|count| *count == 0);
     }
 
     fn enter(&mut self, state: GpuState) {
@@ -104,15 +89,22 @@ impl TrackedGpu {
         impossible
     }
 
-    pub(super) fn xid(&mut self, xid: LastXid) {
+    /// The driver will report Xid errors of this GPU.
+    pub(super) fn xids_registered(&mut self) {
+        self.snapshot.reports_xids = true;
+        self.snapshot.xids.get_or_insert(0);
+    }
+
+    pub(super) fn xid(&mut self, code: u64, at_us: i64) {
         let gpu = &mut self.snapshot;
-        tracing::warn!(gpu_uuid = %gpu.identity.uuid, xid = xid.code, "GPU reported an Xid error; look for its number in NVIDIA's Xid catalog");
-        match gpu.xids.binary_search_by_key(&xid.code, |(code, _)| *code) {
-            Ok(at) => gpu.xids[at].1 += 1,
-            Err(at) if gpu.xids.len() < MOST_XIDS => gpu.xids.insert(at, (xid.code, 1)),
+        tracing::warn!(gpu_uuid = %gpu.identity.uuid, xid = code, "GPU reported an Xid error; look for its number in NVIDIA's Xid catalog");
+        match gpu.xids_by_code.binary_search_by_key(&code, |(code, _)| *code) {
+            Ok(at) => gpu.xids_by_code[at].1 += 1,
+            Err(at) if gpu.xids_by_code.len() < MOST_XIDS => gpu.xids_by_code.insert(at, (code, 1)),
             Err(_) => {}
         }
-        gpu.last_xid = Some(xid);
+        *gpu.xids.get_or_insert(0) += 1;
+        (gpu.last_xid, gpu.last_xid_us) = (Some(code), Some(at_us));
     }
 
     /// Energy used in joules. `None` before the first reading. Exact to a millijoule up to 2^53 mJ: 280 years at 1 kW.

@@ -13,7 +13,7 @@ use super::limits::IMPOSSIBLE;
 use super::nvml::{NvmlUnavailable, Session};
 use super::probe::CallFailure;
 use super::tracked_gpu::TrackedGpu;
-use trtllm_records::gpu::{GpuIdentity, GpuInventory, GpuReading, GpuSnapshot, GpuState, NvmlState, ReadError};
+use trtllm_records::gpu::{Gpu, GpuIdentity, GpuInventory, GpuState, NvmlState, ReadError};
 
 /// Keeps every GPU that was ever seen: a GPU that vanished stays listed as lost.
 #[derive(Debug, Default)]
@@ -144,12 +144,12 @@ impl GpuTracker {
             }
             WorkerOutcome::XidsRegistered => {
                 if let Some(gpu) = self.gpu_at(index) {
-                    gpu.snapshot.reports_xids = true;
+                    gpu.xids_registered();
                 }
             }
-            WorkerOutcome::Xid(xid) => {
+            WorkerOutcome::Xid { code, at_us } => {
                 if let Some(gpu) = self.gpu_at(index) {
-                    gpu.xid(xid);
+                    gpu.xid(code, at_us);
                 }
             }
             WorkerOutcome::SessionLost(state) => {
@@ -204,12 +204,11 @@ impl GpuTracker {
     /// A complete inventory, with the GPUs in NVML index order.
     pub(super) fn inventory(&self) -> GpuInventory {
         let listed = self.gpus.values().filter(|gpu| gpu.is_listed);
-        let mut gpus: Vec<GpuSnapshot> = listed.map(|gpu| gpu.snapshot.clone()).collect();
+        let mut gpus: Vec<Gpu> = listed.map(|gpu| gpu.snapshot.clone()).collect();
         gpus.sort_by_key(|gpu| gpu.identity.index);
         let (pods, pods_with_other_gpus) = device_assignment::resolve(&self.assignments, &gpus);
         let excluded = self.states.values().filter(|state| state.is_none()).count() + self.refused.len();
-        let readings = gpus.iter().map(GpuReading::of).collect();
-        GpuInventory { gpus, readings, pods, pods_with_other_gpus, excluded, ..self.inventory.clone() }
+        GpuInventory { gpus, pods, pods_with_other_gpus, excluded, ..self.inventory.clone() }
     }
 
     fn gpu_at(&mut self, index: u32) -> Option<&mut TrackedGpu> {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::super::event::{HealthReadings, PollReadings};
 use super::*;
-use trtllm_records::gpu::{GpuHealth, GpuPoll, GpuReadings, LastXid};
+use trtllm_records::gpu::{GpuHealth, GpuPoll, GpuReadings};
 
 const A: &str = "GPU-a";
 const B: &str = "GPU-b";
@@ -53,7 +53,7 @@ fn slow_poll(replays: Option<u64>) -> WorkerOutcome {
     WorkerOutcome::Polled(GpuState::Ok, Box::new(PollReadings { readings: GpuReadings::default(), health, poll: POLL }))
 }
 
-fn gpu(tracker: &GpuTracker, uuid: &str) -> GpuSnapshot {
+fn gpu(tracker: &GpuTracker, uuid: &str) -> Gpu {
     tracker.inventory().gpus.into_iter().find(|gpu| gpu.identity.uuid == uuid).unwrap()
 }
 
@@ -122,7 +122,7 @@ fn of_two_gpus_with_the_same_uuid_only_the_first_is_shown_whichever_is_identifie
         }
         for (index, energy) in [(0, 1_500), (1, 900_000), (0, 1_500), (1, 900_000)] {
             report(&mut tracker, index, polled(100.0 + f64::from(index), energy), &[]);
-            report(&mut tracker, index, WorkerOutcome::Xid(LastXid { code: u64::from(index), at_us: 1 }), &[]);
+            report(&mut tracker, index, WorkerOutcome::Xid { code: u64::from(index), at_us: 1 }, &[]);
         }
         tracker.stalled(1, "power_usage");
         let inventory = tracker.inventory();
@@ -131,7 +131,7 @@ fn of_two_gpus_with_the_same_uuid_only_the_first_is_shown_whichever_is_identifie
         assert_eq!((shown.identity.index, shown.state), (0, GpuState::Ok));
         assert_eq!(shown.readings.power_usage_watts, Some(100.0));
         assert_eq!(shown.readings.energy_joules, Some(0.5));
-        assert_eq!(shown.xids, [(0, 2)]);
+        assert_eq!(shown.xids_by_code, [(0, 2)]);
         assert_eq!(inventory.read_errors, []);
     }
 }
@@ -269,12 +269,13 @@ fn xids_are_counted_by_code_and_kept_when_the_gpu_is_lost() {
     report(&mut tracker, 0, identified(0, A), &[]);
     report(&mut tracker, 0, polled(70.0, 0), &[]);
     for (code, at_us) in [(48, 1), (79, 2), (48, 3)] {
-        report(&mut tracker, 0, WorkerOutcome::Xid(LastXid { code, at_us }), &[]);
+        report(&mut tracker, 0, WorkerOutcome::Xid { code, at_us }, &[]);
     }
-    report(&mut tracker, 7, WorkerOutcome::Xid(LastXid { code: 13, at_us: 4 }), &[]);
+    report(&mut tracker, 7, WorkerOutcome::Xid { code: 13, at_us: 4 }, &[]);
     report(&mut tracker, 0, lost(), &[]);
-    assert_eq!(gpu(&tracker, A).xids, [(48, 2), (79, 1)]);
-    assert_eq!(gpu(&tracker, A).last_xid, Some(LastXid { code: 48, at_us: 3 }));
+    let gpu = gpu(&tracker, A);
+    assert_eq!((gpu.xids, gpu.xids_by_code), (Some(3), vec![(48, 2), (79, 1)]));
+    assert_eq!((gpu.last_xid, gpu.last_xid_us), (Some(48), Some(3)));
 }
 
 #[test]

@@ -14,7 +14,6 @@ use super::limits::XID;
 use super::nvml::Session;
 use super::raw;
 use super::threads::StopSignal;
-use trtllm_records::gpu::LastXid;
 
 /// Length of one wait. It limits how late a GPU is registered and how long the end of a session takes.
 const WAIT: Duration = Duration::from_millis(200);
@@ -62,7 +61,7 @@ pub(super) fn run(session: &Session, indexes: &Receiver<u32>, stop: &StopSignal,
                     None => continue,
                 };
                 let Some(&index) = registered.get(&raw::handle_address(&event.device)) else { continue };
-                if !report(index, WorkerOutcome::Xid(LastXid { code, at_us: now_us() })) {
+                if !report(index, WorkerOutcome::Xid { code, at_us: now_us() }) {
                     return;
                 }
             }

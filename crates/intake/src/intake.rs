@@ -11,7 +11,7 @@ use trtllm_engines::{Engine, EngineSlot, LockedEngine, RECENT_RECORDS, copy_to_k
 use trtllm_fold::{EngineState, Implausible, SEVERAL_ENGINES};
 use trtllm_recording::recorder::EngineRecorder;
 use trtllm_recording::{Entry, Line, RecordedMoment, Settled};
-use trtllm_records::gpu::GpuReading;
+use trtllm_records::gpu::Gpu;
 use trtllm_records::{
     BenchReport, EngineAbout, EngineSettings, ErrorKind, Message, PollFailure, RejectCounts, RejectReason,
 };
@@ -438,13 +438,13 @@ fn failure(error: &SourceError) -> PollFailure {
 
 /// Readings of the engine's GPUs, or of all GPUs of this host if it is unknown which ones the engine uses. Empty if
 /// this inventory was taken before.
-fn readings(engine: &mut Engine) -> impl Iterator<Item = GpuReading> + use<> {
+fn readings(engine: &mut Engine) -> impl Iterator<Item = Gpu> + use<> {
     let inventory = engine.inventory.take();
     let serving = engine.gpus.clone().filter(|_| inventory.is_some());
-    let gpus = inventory.map(|inventory| inventory.readings.clone()).unwrap_or_default();
+    let gpus = inventory.map(|inventory| inventory.gpus.clone()).unwrap_or_default();
     gpus.into_iter().filter_map(move |gpu| {
-        let serves = serving.as_ref().is_some_and(|serving| serving.uuids.contains(&gpu.uuid));
-        (serves || serving.is_none()).then_some(GpuReading { serves: Some(serves), ..gpu })
+        let serves = serving.as_ref().is_some_and(|serving| serving.uuids.contains(&gpu.identity.uuid));
+        (serves || serving.is_none()).then_some(Gpu { serves: Some(serves), ..gpu })
     })
 }
 

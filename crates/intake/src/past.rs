@@ -168,12 +168,12 @@ impl PastEngine {
         match entry {
             Entry::Failing(failure) => self.failure = failure.map(SourceError::Recorded),
             Entry::Gpu(gpu) => {
-                self.serving.uuids.retain(|uuid| *uuid != gpu.uuid);
-                self.serving.uuids.extend(gpu.serves.unwrap_or_default().then(|| gpu.uuid.clone()));
-                let known = self.gpus.readings.iter_mut().find(|other| other.uuid == gpu.uuid);
+                self.serving.uuids.retain(|uuid| *uuid != gpu.identity.uuid);
+                self.serving.uuids.extend(gpu.serves.unwrap_or_default().then(|| gpu.identity.uuid.clone()));
+                let known = self.gpus.gpus.iter_mut().find(|other| other.identity.uuid == gpu.identity.uuid);
                 match known {
                     Some(known) => *known = *gpu,
-                    None => self.gpus.readings.push(*gpu),
+                    None => self.gpus.gpus.push(*gpu),
                 }
             }
             entry => {
@@ -205,8 +205,8 @@ impl PastEngine {
             let us = self.last.us + (at - self.last.clock_us);
             // Polls that found nothing are not recorded, so one is ended here.
             self.end_poll(RecordedMoment { us, clock_us: at });
-            if !self.gpus.readings.is_empty() {
-                let expected = self.gpus.readings.len() as u32;
+            if !self.gpus.gpus.is_empty() {
+                let expected = self.gpus.gpus.len() as u32;
                 let gpus = GpuInventory { nvml: NvmlState::Up, expected, ..self.gpus.clone() };
                 self.state.publish_gpus(gpus);
                 let serving = (!self.serving.uuids.is_empty()).then(|| Arc::new(self.serving.clone()));

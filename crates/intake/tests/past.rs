@@ -12,7 +12,7 @@ use trtllm_intake::{Intake, Moment};
 use trtllm_recording::frame::{self, Encoder};
 use trtllm_recording::recorder::{DEFAULT_MAX_SIZE, Recorder, RecorderConfig};
 use trtllm_recording::{Entry, LineWriter, OpenRecordingError, RecordedMoment, Recording, Settled};
-use trtllm_records::gpu::{EngineGpus, GpuInventory, GpuReading, NvmlState};
+use trtllm_records::gpu::{EngineGpus, Gpu, GpuInventory, GpuState, NvmlState};
 use trtllm_records::{EngineAbout, EngineName, ErrorKind, Message, PollFailure, RecorderCounts};
 use trtllm_sim::config::Config;
 use trtllm_sim::scenario::find;
@@ -123,28 +123,27 @@ fn read(step: &trtllm_sim::Step, config: &Config, batch: &mut Batch) {
 }
 
 fn gpus(engine: &mut Engine, now: f64, throttled: &mut [u64; 2]) -> GpuInventory {
-    let readings = vec![gpu(engine, now, throttled)];
-    GpuInventory { nvml: NvmlState::Up, expected: 1, readings, ..GpuInventory::default() }
+    let gpus = vec![gpu(engine, now, throttled)];
+    GpuInventory { nvml: NvmlState::Up, expected: 1, gpus, ..GpuInventory::default() }
 }
 
-fn gpu(engine: &mut Engine, now: f64, throttled: &mut [u64; 2]) -> GpuReading {
+fn gpu(engine: &mut Engine, now: f64, throttled: &mut [u64; 2]) -> Gpu {
     let gpu = engine.gpus(now).swap_remove(0);
     let slot = (SLOT * 1e9) as u64;
     throttled[0] += if gpu.throttle_reason == Some("sw_power_cap") { slot } else { 0 };
     throttled[1] += if gpu.throttle_reason == Some("hw_thermal_slowdown") { slot } else { 0 };
-    GpuReading {
-        uuid: "GPU-0".to_owned(),
-        state: "ok".to_owned(),
-        utilization_ratio: Some(gpu.utilization),
-        power_watts: Some(gpu.power_watts),
-        energy_joules: Some(gpu.energy_joules),
-        temperature_celsius: Some(gpu.temperature_celsius),
-        sm_clock_hertz: Some((gpu.sm_clock_mhz * 1e6) as u64),
-        sm_clock_max_hertz: Some((gpu.max_sm_clock_mhz * 1e6) as u64),
-        throttle_power_ns: Some(throttled[0]),
-        throttle_hw_thermal_ns: Some(throttled[1]),
-        ..GpuReading::default()
-    }
+    let mut read = Gpu { state: GpuState::Ok, ..Gpu::default() };
+    read.identity.uuid = "GPU-0".to_owned();
+    let readings = &mut read.readings;
+    readings.utilization_ratio = Some(gpu.utilization);
+    readings.power_usage_watts = Some(gpu.power_watts);
+    readings.energy_joules = Some(gpu.energy_joules);
+    readings.temperature_celsius.gpu = Some(gpu.temperature_celsius);
+    readings.clock_hertz.sm = Some((gpu.sm_clock_mhz * 1e6) as u64);
+    readings.health.clock_max_hertz.sm = Some((gpu.max_sm_clock_mhz * 1e6) as u64);
+    readings.throttle_ns.power = Some(throttled[0]);
+    readings.throttle_ns.hw_thermal_slowdown = Some(throttled[1]);
+    read
 }
 
 #[test]

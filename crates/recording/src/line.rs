@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use serde::de::{Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Serialize};
 
-use trtllm_records::gpu::GpuReading;
+use trtllm_records::gpu::Gpu;
 use trtllm_records::{EngineAbout, Message, Objectives, PollFailure};
 
 /// The version of the format.
@@ -39,7 +39,7 @@ pub enum Entry {
     /// From here on, polls fail for this reason, or succeed again (`None`).
     Failing(Option<PollFailure>),
     /// A GPU, as it was last read. It is not folded.
-    Gpu(Box<GpuReading>),
+    Gpu(Box<Gpu>),
     /// Also one that the exporter refused because of an impossible key: a replay refuses it again by the same check.
     #[serde(untagged)]
     Message(Message),
@@ -132,7 +132,12 @@ impl Line {
     /// Approximate memory in bytes.
     #[must_use]
     pub fn weight(&self) -> usize {
-        size_of::<Self>() + if let Entry::Message(message) = &self.entry { message.weight() } else { 0 }
+        let of_entry = match &self.entry {
+            Entry::Message(message) => message.weight(),
+            Entry::Gpu(_) => size_of::<Gpu>(),
+            _ => 0,
+        };
+        size_of::<Self>() + of_entry
     }
 }
 

@@ -9,7 +9,7 @@ use super::monitor::{all_ok, gpu, is, monitor, monitor_hanging, readings};
 use crate::support::standin::Standin;
 
 fn xids(inventory: &GpuInventory, index: u32) -> Vec<(u64, u64)> {
-    gpu(inventory, index).map(|gpu| gpu.xids.clone()).unwrap_or_default()
+    gpu(inventory, index).map(|gpu| gpu.xids_by_code.clone()).unwrap_or_default()
 }
 
 #[test]
@@ -22,10 +22,11 @@ fn new_xid_errors_are_counted_by_code_and_gpu() {
     standin.set("gpus=2\ngpu.0.xids=13,48,63,48\ngpu.1.xids=79");
     let inventory = monitor
         .until("four errors", |inventory| xids(inventory, 0) == [(48, 2), (63, 1)] && xids(inventory, 1) == [(79, 1)]);
-    let last = gpu(&inventory, 0).unwrap().last_xid.unwrap();
+    let last = gpu(&inventory, 0).unwrap();
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_micros() as i64;
-    assert_eq!(last.code, 48);
-    assert!((0..120_000_000).contains(&(now - last.at_us)), "{last:?} at {now}");
+    assert_eq!((last.xids, last.last_xid), (Some(3), Some(48)));
+    let at = last.last_xid_us.unwrap();
+    assert!((0..120_000_000).contains(&(now - at)), "{at} at {now}");
     // A GPU that fell off the bus keeps its Xid errors.
     standin.set("gpus=2\ngpu.0.xids=13,48,63,48\ngpu.1.xids=79\ngpu.1.lost=1");
     let lost = monitor.until("GPU 1 is lost", |inventory| is(inventory, 1, GpuState::Lost));

@@ -4,7 +4,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use trtllm_gpu::{self as gpu, GpuConfig, GpuHandle, GpuTiming};
-use trtllm_records::gpu::{GpuInventory, GpuReadings, GpuSnapshot, GpuState};
+use trtllm_records::gpu::{Gpu, GpuInventory, GpuReadings, GpuState};
 
 use crate::support::standin::Standin;
 
@@ -109,7 +109,7 @@ pub(crate) fn monitor_hanging(standin: &Standin) -> Monitor {
 }
 
 /// The GPU at this index, if the inventory lists it.
-pub(crate) fn gpu(inventory: &GpuInventory, index: u32) -> Option<&GpuSnapshot> {
+pub(crate) fn gpu(inventory: &GpuInventory, index: u32) -> Option<&Gpu> {
     inventory.gpus.iter().find(|gpu| gpu.identity.index == index)
 }
 

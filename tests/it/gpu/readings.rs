@@ -8,8 +8,8 @@ use std::time::Duration;
 use trtllm_gpu::usage::knows_processes;
 use trtllm_gpu::{GpuConfig, GpuTiming};
 use trtllm_records::gpu::{
-    Clocks, EccErrors, EccLocation, EngineUtilization, GpuActivity, GpuHealth, GpuInventory, GpuMemory, GpuProcess,
-    GpuReadings, LinkTraffic, NvLink, NvLinkErrors, NvmlState, PowerLimits, RemappedRows, RetiredPages,
+    ClockReasons, Clocks, EccErrors, EccLocation, EngineUtilization, GpuActivity, GpuHealth, GpuInventory, GpuMemory,
+    GpuProcess, GpuReadings, LinkTraffic, NvLink, NvLinkErrors, NvmlState, PowerLimits, RemappedRows, RetiredPages,
     TemperatureLimits, Temperatures, ThrottleTimes,
 };
 use trtllm_records::named_numbers::NamedNumbers as _;
@@ -67,7 +67,7 @@ fn readings_of_busy() -> GpuReadings {
         energy_counter_mj: Some(1_000_000),
         temperature_celsius: Temperatures { gpu: Some(61.0), memory: Some(71.0) },
         clock_hertz: Clocks { graphics: mhz(1905), sm: mhz(1900), memory: mhz(2619), video: mhz(1545) },
-        clocks_event_reasons: Some(68),
+        clocks_event_reasons: Some(ClockReasons(68)),
         throttle_ns: ThrottleTimes {
             power: Some(740),
             thermal: Some(750),
@@ -282,7 +282,7 @@ fn an_impossible_reading_is_absent_and_counted_and_the_others_are_shown() {
     let mut zeros = ThrottleTimes::default();
     zeros.add_each(ThrottleTimes::default(), |time, _| *time = Some(0));
     let expected = GpuReadings {
-        clocks_event_reasons: Some(1),
+        clocks_event_reasons: Some(ClockReasons(1)),
         performance_state: Some(0),
         mig_enabled: Some(false),
         throttle_ns: ThrottleTimes { power: None, ..zeros },

@@ -53,7 +53,7 @@ impl Exporter {
             url: format!("{} {} in {} at {time}", name.model, name.version, place.display()),
             is_read: true,
             engines: serde_json::from_str(&views::engines(&past.state)).unwrap_or_default(),
-            gpus: past.state.gpus().readings.iter().map(|gpu| gpu.uuid.clone()).collect(),
+            gpus: past.state.gpus().gpus.iter().map(|gpu| gpu.identity.uuid.clone()).collect(),
             findings: past.state.findings(),
             ..Self::default()
         }
@@ -95,7 +95,7 @@ pub(super) async fn read(target: Target, with_details: bool, format: ReportForma
             finding.subject.clone_from(&target.url);
         }
         let engines = api::engines(&mut client).await?;
-        let gpus = api::gpus(&mut client).await?.gpus.into_iter().map(|gpu| gpu.uuid).collect();
+        let gpus = api::gpus(&mut client).await?.gpus.into_iter().map(|gpu| gpu.identity.uuid).collect();
         let details = match with_details {
             true => details(&mut client, &target.page, &engines).await?,
             false => Details::default(),

@@ -11,7 +11,7 @@ use super::{ExportError, Selection};
 use trtllm_analysis::ObservedEngine;
 use trtllm_fold::batch_time::TimedBatch;
 use trtllm_recording::{Entry, Line, RecordedMoment};
-use trtllm_records::gpu::GpuReading;
+use trtllm_records::gpu::Gpu;
 use trtllm_records::perf_metrics::TimingMetrics;
 use trtllm_records::{IterationStats, Message, PerfMetricsEntry};
 
@@ -241,15 +241,16 @@ impl TracedEngine {
     }
 }
 
-fn of_gpu(gpu: &GpuReading, at: i64, trace: &mut Trace<'_, impl Write>) -> io::Result<()> {
-    let process = trace.process(&format!("GPU {} {}", gpu.index, gpu.uuid))?;
+fn of_gpu(gpu: &Gpu, at: i64, trace: &mut Trace<'_, impl Write>) -> io::Result<()> {
+    let process = trace.process(&format!("GPU {} {}", gpu.identity.index, gpu.identity.uuid))?;
+    let readings = &gpu.readings;
     let scaled = |value: Option<u64>, unit: f64| value.map(|value| value as f64 / unit);
     for (name, value) in [
-        ("utilization %", gpu.utilization_ratio.map(|ratio| 100.0 * ratio)),
-        ("power W", gpu.power_watts),
-        ("memory GiB", scaled(gpu.memory_used_bytes, f64::from(1 << 30))),
-        ("SM clock MHz", scaled(gpu.sm_clock_hertz, 1e6)),
-        ("temperature °C", gpu.temperature_celsius),
+        ("utilization %", readings.utilization_ratio.map(|ratio| 100.0 * ratio)),
+        ("power W", readings.power_usage_watts),
+        ("memory GiB", scaled(readings.memory.used_bytes, f64::from(1 << 30))),
+        ("SM clock MHz", scaled(readings.clock_hertz.sm, 1e6)),
+        ("temperature °C", readings.temperature_celsius.gpu),
     ] {
         if let Some(value) = value {
             trace.counter(process, at, name, json!({"value": value}))?;

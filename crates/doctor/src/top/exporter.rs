@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use trtllm_http::views::answers::Slot;
 use trtllm_http::views::engine::Engine;
-use trtllm_records::gpu::GpuReading;
+use trtllm_records::gpu::Gpu;
 use trtllm_service::printable::one_line;
 use trtllm_verdict::verdict::{Confidence, Severity, Verdict};
 
@@ -12,7 +12,7 @@ use trtllm_verdict::verdict::{Confidence, Severity, Verdict};
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ExporterReading {
     pub engines: Vec<Engine>,
-    pub gpus: Vec<GpuReading>,
+    pub gpus: Vec<Gpu>,
     /// Why there is no GPU.
     pub no_gpus: String,
     /// The last minutes of the engine that was selected at the time of the read, if this exporter has it.

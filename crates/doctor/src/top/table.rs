@@ -4,7 +4,7 @@ use ratatui::text::{Line, Span};
 use unicode_width::UnicodeWidthStr as _;
 
 use trtllm_http::views::numbers::{OrchestratorJson, OrchestratorSide, RankLoadJson, SideNumbers, TimesJson};
-use trtllm_records::gpu::GpuReading;
+use trtllm_records::gpu::{ClockReasons, Gpu};
 
 use super::columns::Column;
 use super::exporter::{Exporter, Row};
@@ -120,7 +120,7 @@ pub fn gpus(exporters: &[Exporter]) -> Table {
     table
 }
 
-fn gpu_row(gpu: &GpuReading, exporter: String) -> [String; 8] {
+fn gpu_row(gpu: &Gpu, exporter: String) -> [String; 8] {
     let unknown = || "-".to_owned();
     let words = |text: &str| text.replace('_', " ");
     let whole = |value: f64| format!("{value:.0}");
@@ -129,15 +129,16 @@ fn gpu_row(gpu: &GpuReading, exporter: String) -> [String; 8] {
         (Some(now), Some(limit)) => format!("{now} of {limit}"),
         (now, _) => now.unwrap_or_else(unknown),
     };
-    let limits = gpu.clocks_limited_by.as_deref().unwrap_or_default();
+    let (identity, readings) = (&gpu.identity, &gpu.readings);
+    let limits: Vec<&str> = readings.clocks_event_reasons.into_iter().flat_map(ClockReasons::names).collect();
     [
-        format!("{} {}", gpu.index, gpu.name.as_deref().unwrap_or(&gpu.uuid)),
+        format!("{} {}", identity.index, identity.name.as_deref().unwrap_or(&identity.uuid)),
         exporter,
-        if gpu.state.is_empty() { unknown() } else { words(&gpu.state) },
-        DisplayUnit::Share.text(gpu.utilization_ratio),
-        of(gpu.memory_used_bytes.map(gib), gpu.memory_total_bytes.map(gib)),
-        of(gpu.power_watts.map(whole), gpu.power_limit_watts.map(whole)),
-        gpu.temperature_celsius.map_or_else(unknown, whole),
+        words(gpu.state.name()),
+        DisplayUnit::Share.text(readings.utilization_ratio),
+        of(readings.memory.used_bytes.map(gib), readings.memory.total_bytes.map(gib)),
+        of(readings.power_usage_watts.map(whole), readings.power_limit_watts.map(whole)),
+        readings.temperature_celsius.gpu.map_or_else(unknown, whole),
         if limits.is_empty() { "nothing".to_owned() } else { words(&limits.join(", ")) },
     ]
 }

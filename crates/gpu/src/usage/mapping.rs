@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use trtllm_records::gpu::{GpuInventory, GpuSnapshot, GpuState, PodDevice, PodName};
+use trtllm_records::gpu::{Gpu, GpuInventory, GpuState, PodDevice, PodName};
 
 use super::processes::ProcessTable;
 use super::{EngineClaim, EngineId};
@@ -87,7 +87,7 @@ fn gpus_of_pod(pod: &PodName, inventory: &GpuInventory) -> Vec<String> {
     gpus.into_iter().cloned().collect()
 }
 
-fn processes_on(gpu: &GpuSnapshot) -> Processes {
+fn processes_on(gpu: &Gpu) -> Processes {
     (gpu.identity.uuid.clone(), gpu.state, gpu.readings.health.pids.clone())
 }
 

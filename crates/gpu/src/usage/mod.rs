@@ -7,7 +7,7 @@ mod processes;
 
 use std::path::Path;
 
-use trtllm_records::gpu::{EngineGpus, GpuInventory, GpuSnapshot, GpuState, PodName};
+use trtllm_records::gpu::{EngineGpus, Gpu, GpuInventory, GpuState, PodName};
 
 use account::{GpuAccount, Poll};
 use mapping::Mapping;
@@ -96,7 +96,7 @@ impl GpuUse {
 }
 
 /// The last poll, if the GPU can be read now.
-fn current_poll(gpu: &GpuSnapshot) -> Option<Poll> {
+fn current_poll(gpu: &Gpu) -> Option<Poll> {
     let last = gpu.last_poll.filter(|_| gpu.state == GpuState::Ok)?;
     // `energy_joules` stays on the page after a poll that could not read the counter, so the counter is checked, too.
     let total = gpu.readings.energy_joules.filter(|_| gpu.readings.energy_counter_mj.is_some());
@@ -115,7 +115,7 @@ mod tests {
 
     /// Both GPUs after so many polls, one a second. Each uses 100 J between two polls.
     fn inventory(polls: u32) -> GpuInventory {
-        let gpu = |uuid: &str| GpuSnapshot {
+        let gpu = |uuid: &str| Gpu {
             identity: GpuIdentity { uuid: uuid.to_owned(), ..GpuIdentity::default() },
             state: GpuState::Ok,
             readings: GpuReadings {
@@ -128,9 +128,7 @@ mod tests {
                 monotonic: Duration::from_secs(u64::from(polls)),
                 took: Duration::ZERO,
             }),
-            xids: Vec::new(),
-            last_xid: None,
-            reports_xids: true,
+            ..Gpu::default()
         };
         GpuInventory { gpus: GPUS.map(gpu).to_vec(), ..GpuInventory::default() }
     }

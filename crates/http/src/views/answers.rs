@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use trtllm_records::gpu::GpuReading;
+use trtllm_records::gpu::Gpu;
 use trtllm_verdict::findings::Finding;
 use trtllm_verdict::verdict::Verdict;
 use trtllm_what_if::MeasuredEngine;
@@ -51,7 +51,7 @@ pub struct Gpus {
     pub nvml: String,
     /// Why there is no GPU.
     pub why: Option<String>,
-    pub gpus: Vec<GpuReading>,
+    pub gpus: Vec<Gpu>,
 }
 
 /// JSON of `/api/v1/history`.

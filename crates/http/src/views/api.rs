@@ -50,8 +50,8 @@ pub fn findings(state: &State) -> Value {
 #[must_use]
 pub fn gpus(state: &State) -> Value {
     let inventory = state.gpus();
-    let why = inventory.readings.is_empty().then(|| reasons::no_gpus(inventory.nvml).to_owned());
-    let (nvml, gpus) = (inventory.nvml.name().to_owned(), inventory.readings.clone());
+    let why = inventory.gpus.is_empty().then(|| reasons::no_gpus(inventory.nvml).to_owned());
+    let (nvml, gpus) = (inventory.nvml.name().to_owned(), inventory.gpus.clone());
     without_nulls(&Versioned::new(Gpus { nvml, why, gpus }))
 }
 

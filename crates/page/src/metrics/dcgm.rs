@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use trtllm_records::gpu::{GpuInventory, GpuSnapshot, GpuState, MigInstance};
+use trtllm_records::gpu::{Gpu, GpuInventory, GpuState, MigInstance};
 
 use super::catalog::table::{DCGM, DcgmReadings};
 use super::page::{Labels, Page};
@@ -21,7 +21,7 @@ pub(super) fn dcgm_page(inventory: &GpuInventory, host: &str, page: &mut Page) {
         let is_whole = instances.is_empty();
         let readings = DcgmReadings {
             gpu: Some(&gpu.readings),
-            xid: has_xid.then(|| gpu.last_xid.map_or(0, |last| last.code)),
+            xid: has_xid.then(|| gpu.last_xid.unwrap_or(0)),
             memory: is_whole.then_some(&gpu.readings.memory),
             activity: is_whole.then_some(&gpu.readings.activity),
         };
@@ -37,7 +37,7 @@ pub(super) fn dcgm_page(inventory: &GpuInventory, host: &str, page: &mut Page) {
     }
 }
 
-fn labels(gpu: &GpuSnapshot, inventory: &GpuInventory, host: &str) -> Labels {
+fn labels(gpu: &Gpu, inventory: &GpuInventory, host: &str) -> Labels {
     let identity = &gpu.identity;
     let index = identity.index.to_string();
     let device = format!("nvidia{}", identity.minor.unwrap_or(identity.index));
@@ -90,14 +90,11 @@ mod tests {
 
     fn inventory(mig: Vec<MigInstance>, pods: Vec<PodDevice>) -> GpuInventory {
         let memory = GpuMemory { used_bytes: Some(3 << 20), ..GpuMemory::default() };
-        let gpu = GpuSnapshot {
+        let gpu = Gpu {
             identity: GpuIdentity { uuid: "GPU-a".to_owned(), ..GpuIdentity::default() },
             state: GpuState::Ok,
-            last_poll: None,
             readings: GpuReadings { memory, power_usage_watts: Some(70.0), mig, ..GpuReadings::default() },
-            xids: Vec::new(),
-            last_xid: None,
-            reports_xids: false,
+            ..Gpu::default()
         };
         GpuInventory { gpus: vec![gpu], pods, ..GpuInventory::default() }
     }

@@ -47,21 +47,12 @@ pub fn gpu_page(inventory: &GpuInventory, cache: &mut LabelCache, page: &mut Pag
 mod tests {
     use super::super::page::Value;
     use super::*;
-    use trtllm_records::gpu::{GpuIdentity, GpuReadings, GpuSnapshot, GpuState};
+    use trtllm_records::gpu::{ClockReasons, Gpu, GpuReadings};
 
     #[test]
     fn each_clocks_event_reason_is_its_bit() {
-        let readings = GpuReadings { clocks_event_reasons: Some(0x4 | 0x100), ..GpuReadings::default() };
-        let gpu = GpuSnapshot {
-            identity: GpuIdentity::default(),
-            state: GpuState::Ok,
-            readings,
-            last_poll: None,
-            xids: Vec::new(),
-            last_xid: None,
-            reports_xids: false,
-        };
-        let inventory = GpuInventory { gpus: vec![gpu], ..GpuInventory::default() };
+        let readings = GpuReadings { clocks_event_reasons: Some(ClockReasons(0x4 | 0x100)), ..GpuReadings::default() };
+        let inventory = GpuInventory { gpus: vec![Gpu { readings, ..Gpu::default() }], ..GpuInventory::default() };
         let mut page = Page::default();
         gpu_page(&inventory, &mut LabelCache::default(), &mut page);
         let events = page.samples().iter().filter(|sample| sample.metric == Id::GpuClocksEvent);

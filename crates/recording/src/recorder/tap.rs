@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
-use trtllm_records::gpu::GpuReading;
+use trtllm_records::gpu::Gpu;
 use trtllm_records::{EngineAbout, Message, PollFailure, RecorderCounts};
 
 use crate::{Entry, Line, RecordedMoment, Settled};
@@ -84,7 +84,7 @@ impl EngineRecorder {
     }
 
     /// Adds readings of GPUs, which are read independently of what the engine sends.
-    pub fn gpus(&mut self, gpus: impl Iterator<Item = GpuReading>, at: RecordedMoment) {
+    pub fn gpus(&mut self, gpus: impl Iterator<Item = Gpu>, at: RecordedMoment) {
         gpus.for_each(|gpu| self.push(Entry::Gpu(Box::new(gpu)), at));
     }
 

@@ -1,12 +1,13 @@
 //! GPUs as NVML last reported them, in base units. A value is absent if its call failed or is not supported.
 
-mod reading;
+mod json;
 mod readings;
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-pub use reading::GpuReading;
+use serde::{Deserialize, Serialize};
+
 pub use readings::*;
 
 use crate::named_variants::named_variants;
@@ -32,11 +33,14 @@ pub struct GpuIdentity {
 
 named_variants! {
     /// Whether a GPU has current readings and, if not, why.
+    #[derive(Default, Serialize, Deserialize)]
+    #[serde(rename_all = "snake_case", from = "String")]
     pub enum GpuState {
         /// The last poll succeeded.
         Ok = "ok",
         /// NVML reports the GPU as lost, no longer finds it, or fails every call on it; or NVML itself is unavailable, see
         /// [`GpuInventory::nvml`].
+        #[default]
         Lost = "lost",
         /// A call did not return within its deadline.
         Stalled = "stalled",
@@ -47,19 +51,33 @@ named_variants! {
     }
 }
 
-/// One GPU at one moment.
-#[derive(Debug, Clone, PartialEq)]
-pub struct GpuSnapshot {
+/// A state that only a newer exporter knows also means that the GPU cannot be read.
+impl From<String> for GpuState {
+    fn from(name: String) -> Self {
+        Self::ALL.into_iter().find(|state| state.name() == name).unwrap_or_default()
+    }
+}
+
+/// One GPU at one moment. `json` has the list of the values that `/api/v1/gpus` and recordings have.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Gpu {
     pub identity: GpuIdentity,
     pub state: GpuState,
+    /// In a recording: whether it is known that the engine runs on this GPU.
+    pub serves: Option<bool>,
     /// Empty unless the state is [`GpuState::Ok`]. Only the energy is always kept.
     pub readings: GpuReadings,
     /// The last successful poll. Kept in every state.
     pub last_poll: Option<GpuPoll>,
-    /// Number of Xid errors by code since this exporter started, in order of code. Kept in every state.
-    pub xids: Vec<(u64, u64)>,
-    pub last_xid: Option<LastXid>,
-    /// Whether the driver reports Xid errors of this GPU.
+    /// Number of Xid errors since this exporter started. Kept in every state. Absent if the driver does not report them.
+    pub xids: Option<u64>,
+    /// The same by code, in order of code.
+    pub xids_by_code: Vec<(u64, u64)>,
+    /// Code of the latest Xid error.
+    pub last_xid: Option<u64>,
+    /// When the exporter received it, in microseconds since 1970 UTC.
+    pub last_xid_us: Option<i64>,
+    /// Whether the driver reports Xid errors of this GPU now.
     pub reports_xids: bool,
 }
 
@@ -90,14 +108,6 @@ pub struct EngineGpus {
     pub gpu_seconds: Option<f64>,
 }
 
-/// The latest Xid error of a GPU.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct LastXid {
-    pub code: u64,
-    /// When the exporter received the error, in microseconds since 1970 UTC.
-    pub at_us: i64,
-}
-
 /// One GPU or MIG instance that the kubelet assigned to a container.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PodDevice {
@@ -115,24 +125,47 @@ pub struct PodName {
     pub pod: String,
 }
 
-/// Why the clocks of a GPU are below their maximum: the name of each bit of NVML's mask.
-pub const CLOCK_REASONS: [&str; 9] = [
-    "gpu_idle",
-    "applications_clocks_setting",
-    "sw_power_cap",
-    "hw_slowdown",
-    "sync_boost",
-    "sw_thermal_slowdown",
-    "hw_thermal_slowdown",
-    "hw_power_brake_slowdown",
-    "display_clock_setting",
-];
+/// Why the clocks of a GPU are below their maximum: NVML's bit mask `nvmlClocksThrottleReasons`. JSON has the names of the bits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "Vec<String>", into = "Vec<&'static str>")]
+pub struct ClockReasons(pub u64);
 
-/// The names of the reasons in NVML's mask.
-#[must_use]
-pub fn clock_reasons(mask: u64) -> Vec<String> {
-    let names = CLOCK_REASONS.into_iter().enumerate();
-    names.filter(|(bit, _)| mask >> bit & 1 == 1).map(|(_, name)| name.to_owned()).collect()
+impl ClockReasons {
+    /// The name of each bit.
+    pub const NAMES: [&str; 9] = [
+        "gpu_idle",
+        "applications_clocks_setting",
+        "sw_power_cap",
+        "hw_slowdown",
+        "sync_boost",
+        "sw_thermal_slowdown",
+        "hw_thermal_slowdown",
+        "hw_power_brake_slowdown",
+        "display_clock_setting",
+    ];
+
+    /// Whether each reason limits the clocks, in the order of the names.
+    pub fn active(self) -> impl Iterator<Item = bool> {
+        (0..Self::NAMES.len()).map(move |bit| self.0 >> bit & 1 == 1)
+    }
+
+    /// The names of the reasons that limit the clocks.
+    pub fn names(self) -> impl Iterator<Item = &'static str> {
+        Self::NAMES.into_iter().zip(self.active()).filter_map(|(name, is_active)| is_active.then_some(name))
+    }
+}
+
+impl From<ClockReasons> for Vec<&'static str> {
+    fn from(reasons: ClockReasons) -> Self {
+        reasons.names().collect()
+    }
+}
+
+impl From<Vec<String>> for ClockReasons {
+    fn from(names: Vec<String>) -> Self {
+        let bits = Self::NAMES.iter().enumerate().filter(|(_, name)| names.iter().any(|other| other == *name));
+        Self(bits.map(|(bit, _)| 1 << bit).sum())
+    }
 }
 
 named_variants! {
@@ -169,9 +202,7 @@ pub struct GpuInventory {
     /// The newest CUDA version that the driver supports, e.g. `13.0`.
     pub cuda_version: Option<String>,
     /// In NVML index order.
-    pub gpus: Vec<GpuSnapshot>,
-    /// The same GPUs, with the values that verdicts and people need. A recording has only these.
-    pub readings: Vec<GpuReading>,
+    pub gpus: Vec<Gpu>,
     /// The largest number of selected GPUs since start. If fewer GPUs are `Ok`, at least one has failed or vanished.
     pub expected: u32,
     /// Number of GPUs that are not selected and so not listed.

@@ -1,5 +1,6 @@
 //! The readings of one poll of a GPU, in base units. A reading is `None`, never 0, if its call failed or is not supported.
 
+use super::ClockReasons;
 use crate::named_numbers::{NamedNumbers, named_numbers};
 
 /// Values that every poll reads, except `health`.
@@ -24,8 +25,8 @@ pub struct GpuReadings {
     pub energy_counter_mj: Option<u64>,
     pub temperature_celsius: Temperatures,
     pub clock_hertz: Clocks,
-    /// Why the clocks are below their maximum: NVML's bit mask `nvmlClocksThrottleReasons`.
-    pub clocks_event_reasons: Option<u64>,
+    /// Why the clocks are below their maximum.
+    pub clocks_event_reasons: Option<ClockReasons>,
     /// Nanoseconds of throttling since the driver was loaded.
     pub throttle_ns: ThrottleTimes,
     /// Performance state, from 0 (fastest) to 15.

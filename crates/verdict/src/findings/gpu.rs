@@ -1,6 +1,6 @@
 //! Findings about GPUs that are lost, slow or faulty.
 
-use trtllm_records::gpu::{GpuInventory, GpuReading, GpuState, NvmlState};
+use trtllm_records::gpu::{ClockReasons, Gpu, GpuInventory, GpuState, NvmlState};
 
 use super::Finding;
 use crate::finding_rules;
@@ -51,7 +51,7 @@ const MINUTE: f64 = 60.0;
 #[must_use]
 pub fn findings(inventory: &GpuInventory, windows: &[GpuWindow], exporter: &str) -> Vec<Finding> {
     let mut found = Vec::new();
-    let seen = inventory.readings.iter().filter(|gpu| gpu.state != GpuState::Lost.name()).count() as f64;
+    let seen = inventory.gpus.iter().filter(|gpu| gpu.state != GpuState::Lost).count() as f64;
     let expected = f64::from(inventory.expected);
     if seen < expected && !matches!(inventory.nvml, NvmlState::Released | NvmlState::Starting | NvmlState::Off) {
         let absent = ABSENT.about(exporter).with("GPUs", seen, Unit::Count, None);
@@ -63,27 +63,28 @@ pub fn findings(inventory: &GpuInventory, windows: &[GpuWindow], exporter: &str)
         found.push(UNREAD.about(exporter).detail(inventory.nvml.name()));
     }
     if inventory.nvml == NvmlState::Up {
-        for gpu in &inventory.readings {
-            let window = windows.iter().find(|window| window.uuid == gpu.uuid);
+        for gpu in &inventory.gpus {
+            let window = windows.iter().find(|window| window.uuid == gpu.identity.uuid);
             of_gpu(gpu, window, &mut found);
         }
     }
     found
 }
 
-fn of_gpu(gpu: &GpuReading, window: Option<&GpuWindow>, found: &mut Vec<Finding>) {
-    let subject = format!("{} {}", gpu.index, gpu.uuid);
-    if gpu.state != GpuState::Ok.name() {
-        found.push(LOST.about(&*subject).detail(&gpu.state));
+fn of_gpu(gpu: &Gpu, window: Option<&GpuWindow>, found: &mut Vec<Finding>) {
+    let readings = &gpu.readings;
+    let subject = format!("{} {}", gpu.identity.index, gpu.identity.uuid);
+    if gpu.state != GpuState::Ok {
+        found.push(LOST.about(&*subject).detail(gpu.state.name()));
     }
     let span = window.and_then(|window| window.span(MINUTE)).unwrap_or_default();
     let throttled = span.throttled_by_heat + span.throttled_by_hardware;
-    let reasons = gpu.clocks_limited_by.iter().flatten().map(String::as_str);
+    let reasons = readings.clocks_event_reasons.into_iter().flat_map(ClockReasons::names);
     let reasons: Vec<&str> = reasons.filter(|reason| FAULTS.contains(reason)).collect();
     let heat = |finding: Finding| {
-        finding.with("temperature in °C", gpu.temperature_celsius, Unit::Count, None).with(
+        finding.with("temperature in °C", readings.temperature_celsius.gpu, Unit::Count, None).with(
             "power",
-            gpu.power_watts,
+            readings.power_usage_watts,
             Unit::Watts,
             None,
         )
@@ -102,7 +103,7 @@ fn of_gpu(gpu: &GpuReading, window: Option<&GpuWindow>, found: &mut Vec<Finding>
             CAPPED.about(&*subject).with("time throttled", span.throttled_by_power, Unit::Share, CAPPED_SHARE);
         found.push(heat(finding));
     }
-    let action = gpu.recovery_action.map_or(0.0, |action| action as f64);
+    let action = readings.health.recovery_action.map_or(0.0, |action| action as f64);
     if span.xids > 0.0 || span.ecc_errors > 0.0 || action > 0.0 {
         let finding = ERRORS
             .about(&*subject)

@@ -9,7 +9,7 @@ use trtllm_fold::EngineState;
 use trtllm_fold::orchestrator::OrchestratorFold;
 use trtllm_records::OrchestratorReading;
 use trtllm_records::bench_report::{BenchPerformance, BenchReport, BenchRequests};
-use trtllm_records::gpu::{GpuInventory, GpuReading, GpuState, NvmlState, clock_reasons};
+use trtllm_records::gpu::{ClockReasons, Gpu, GpuIdentity, GpuInventory, GpuReadings, GpuState, NvmlState};
 use trtllm_records::orchestrator::{OrchestratorCount, OrchestratorCounter, OrchestratorTime, Side, WorkerCounts};
 
 use super::engine::EngineCase;
@@ -187,13 +187,10 @@ fn an_engine_below_its_benchmark_is_named_at_equal_load_only() {
     assert_eq!(names(&hidden), ["statistics-incomplete"]);
 }
 
-fn gpu(state: GpuState, reasons: u64) -> GpuReading {
-    GpuReading {
-        uuid: "GPU-a".to_owned(),
-        state: state.name().to_owned(),
-        clocks_limited_by: Some(clock_reasons(reasons)),
-        ..GpuReading::default()
-    }
+fn gpu(state: GpuState, reasons: u64) -> Gpu {
+    let identity = GpuIdentity { uuid: "GPU-a".to_owned(), ..GpuIdentity::default() };
+    let readings = GpuReadings { clocks_event_reasons: Some(ClockReasons(reasons)), ..GpuReadings::default() };
+    Gpu { identity, state, readings, ..Gpu::default() }
 }
 
 /// A GPU whose counters have not grown.
@@ -208,11 +205,11 @@ fn quiet() -> GpuMark {
     }
 }
 
-fn gpu_findings(gpu: GpuReading, later: GpuMark, nvml: NvmlState, expected: u32) -> Vec<Finding> {
+fn gpu_findings(gpu: Gpu, later: GpuMark, nvml: NvmlState, expected: u32) -> Vec<Finding> {
     let mut window = GpuWindow::new("GPU-a".to_owned());
     window.push(quiet());
     window.push(GpuMark { at: 60.0, ..later });
-    let inventory = GpuInventory { nvml, readings: vec![gpu], expected, ..GpuInventory::default() };
+    let inventory = GpuInventory { nvml, gpus: vec![gpu], expected, ..GpuInventory::default() };
     gpu::findings(&inventory, &[window], "here")
 }
 

@@ -76,7 +76,7 @@ families! {
         .help("Throttling duration due to power constraints (in ns).");
     DcgmThermalViolation(|dcgm| dcgm.gpu?.throttle_ns.thermal) = DCGM.legacy_counter("DCGM_FI_DEV_THERMAL_VIOLATION")
         .help("Throttling duration due to thermal constraints (in ns).");
-    DcgmClocksEvent(|dcgm| dcgm.gpu?.clocks_event_reasons) = DCGM.gauge("DCGM_FI_DEV_CLOCKS_EVENT_REASONS")
+    DcgmClocksEvent(|dcgm| dcgm.gpu?.clocks_event_reasons?.0) = DCGM.gauge("DCGM_FI_DEV_CLOCKS_EVENT_REASONS")
         .help("Current clock event reasons (bitmask).");
     DcgmPstate(|dcgm| dcgm.gpu?.performance_state.map(u64::from)) = DCGM.gauge("DCGM_FI_DEV_PSTATE")
         .help("Performance state (0 is the fastest).");

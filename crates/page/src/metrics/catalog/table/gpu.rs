@@ -3,8 +3,8 @@
 //! can count in the time.
 
 use trtllm_records::gpu::{
-    CLOCK_REASONS, Clocks, EccErrors, GpuHealth, GpuProcess, GpuReadings, GpuSnapshot, GpuState, NvLinkErrors,
-    PowerLimits, RemappedRows, RetiredPages, TemperatureLimits, Temperatures, ThrottleTimes,
+    ClockReasons, Clocks, EccErrors, Gpu, GpuHealth, GpuProcess, GpuReadings, GpuState, NvLinkErrors, PowerLimits,
+    RemappedRows, RetiredPages, TemperatureLimits, Temperatures, ThrottleTimes,
 };
 use trtllm_records::named_numbers::NamedNumbers as _;
 
@@ -15,7 +15,7 @@ const GPU: Area = Area::new(Group::Gpu, Stability::Stable, &["gpu_uuid"]);
 
 /// One GPU at one moment.
 pub(in crate::metrics) struct OneGpu<'g> {
-    pub(in crate::metrics) snapshot: &'g GpuSnapshot,
+    pub(in crate::metrics) snapshot: &'g Gpu,
     pub(in crate::metrics) readings: &'g GpuReadings,
     pub(in crate::metrics) health: &'g GpuHealth,
     /// Empty if it is unknown.
@@ -186,11 +186,8 @@ families! {
         .by("type", Clocks::NAMES).help("Clock frequency in hertz.");
     GpuClockMax(|gpu, series| series.each(gpu.health.clock_max_hertz)) = GPU.gauge("nv_gpu_clock_max_hertz")
         .unit("hertz").by("type", Clocks::NAMES).help("Maximum clock frequency in hertz.");
-    GpuClocksEvent(|gpu, series| {
-        // Bit n of NVML's mask stands for reason n.
-        let mask = gpu.readings.clocks_event_reasons?;
-        series.all((0..CLOCK_REASONS.len()).map(|bit| Some(mask >> bit & 1 == 1)))
-    }) = GPU.gauge("nv_gpu_clocks_event_active").in_default().by("reason", &CLOCK_REASONS)
+    GpuClocksEvent(|gpu, series| series.all(gpu.readings.clocks_event_reasons?.active().map(Some))) =
+        GPU.gauge("nv_gpu_clocks_event_active").in_default().by("reason", &ClockReasons::NAMES)
         .help("1 if this reason is limiting the clocks.");
     GpuThrottle(|gpu, series| series.all(gpu.readings.throttle_ns.numbers().map(|ns| Some(ns? as f64 / 1e9)))) =
         GPU.counter("nv_gpu_throttle_seconds_total").unit("seconds").by("policy", ThrottleTimes::NAMES)
@@ -242,14 +239,14 @@ families! {
 
     // Errors.
     GpuXids(|gpu, series| {
-        for (code, count) in &gpu.snapshot.xids {
+        for (code, count) in &gpu.snapshot.xids_by_code {
             series.with([("xid", code.to_string())], *count);
         }
     }) = GPU.counter("nv_gpu_xid_errors_total").in_default().labels(&["gpu_uuid", "xid"])
         .help("Xid errors of the GPU since this exporter started, by code; absent before a code's first error.");
-    GpuLastXid(|gpu| gpu.snapshot.last_xid?.code) = GPU.gauge("nv_gpu_last_xid").in_default()
+    GpuLastXid(|gpu| gpu.snapshot.last_xid) = GPU.gauge("nv_gpu_last_xid").in_default()
         .help("Code of the last Xid error since this exporter started.");
-    GpuLastXidTime(|gpu| gpu.snapshot.last_xid?.at_us as f64 / 1e6) =
+    GpuLastXidTime(|gpu| gpu.snapshot.last_xid_us? as f64 / 1e6) =
         GPU.gauge("nv_gpu_last_xid_timestamp_seconds").in_default()
         .unit("seconds").help("Last Xid error as a Unix timestamp in seconds.");
     GpuEcc(|gpu, series| {
