@@ -8,8 +8,7 @@ use trtllm_records::gpu::{Gpu, GpuIdentity, PodDevice, PodName};
 /// A device that the kubelet assigned to a container.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct DeviceAssignment {
-    pub(super) namespace: String,
-    pub(super) pod: String,
+    pub(super) pod: PodName,
     pub(super) container: String,
     /// The kubelet's id of the device.
     pub(super) device: String,
@@ -29,16 +28,14 @@ pub(super) fn resolve(assignments: &[DeviceAssignment], gpus: &[Gpu]) -> (Vec<Po
         return (Vec::new(), pods_with_others);
     }
     let uuids = uuids_by_id(gpus);
-    for assignment in assignments {
-        let (namespace, pod) = (assignment.namespace.clone(), assignment.pod.clone());
-        match uuids.get(without_suffix(&assignment.device)).copied().flatten() {
-            Some((gpu_uuid, mig_uuid)) => {
-                let (gpu_uuid, mig_uuid, container) =
-                    (gpu_uuid.to_owned(), mig_uuid.to_owned(), assignment.container.clone());
-                devices.insert(PodDevice { gpu_uuid, mig_uuid, namespace, pod, container });
+    for DeviceAssignment { pod, container, device, .. } in assignments {
+        let (pod, container) = (pod.clone(), container.clone());
+        match uuids.get(without_suffix(device)).copied().flatten() {
+            Some((gpu, mig)) => {
+                devices.insert(PodDevice { gpu_uuid: gpu.to_owned(), mig_uuid: mig.to_owned(), pod, container });
             }
             None => {
-                pods_with_others.insert(PodName { namespace, pod });
+                pods_with_others.insert(pod);
             }
         }
     }
@@ -120,8 +117,8 @@ mod tests {
         let gpus = [gpu("GPU-a", 4, Vec::new()), gpu("GPU-b", 7, instances)];
         let found = |id: &str| {
             let text = || "x".to_owned();
-            let (namespace, pod, container, device) = (text(), text(), text(), id.to_owned());
-            let assignment = DeviceAssignment { namespace, pod, container, device, exclusive: true };
+            let (pod, container, device) = (PodName { namespace: text(), pod: text() }, text(), id.to_owned());
+            let assignment = DeviceAssignment { pod, container, device, exclusive: true };
             let (found, _) = resolve(&[assignment.clone(), assignment], &gpus);
             assert!(found.len() <= 1, "duplicates are removed");
             found.into_iter().next().map(|device| (device.gpu_uuid, device.mig_uuid))

@@ -28,23 +28,22 @@ impl DeviceHolders {
         let first_seen: BTreeMap<_, _> =
             assignments.into_iter().map(|assignment| (assignment.clone(), seen(&assignment))).collect();
         self.first_seen = first_seen;
-        let mut holders = BTreeMap::<&str, (u64, BTreeSet<(&str, &str)>)>::new();
+        let mut holders = BTreeMap::<&str, (u64, BTreeSet<&PodName>)>::new();
         for (assignment, seen) in self.first_seen.iter().filter(|(assignment, _)| assignment.exclusive) {
-            let DeviceAssignment { namespace, pod, device, .. } = assignment;
-            let is_own = own_pod.is_some_and(|own| (&own.namespace, &own.pod) == (namespace, pod));
-            let seen = if is_own { u64::MAX } else { *seen };
+            let DeviceAssignment { pod, device, .. } = assignment;
+            let seen = if own_pod == Some(pod) { u64::MAX } else { *seen };
             let (newest, pods) = holders.entry(device).or_default();
             if seen > *newest {
                 *newest = seen;
                 pods.clear();
             }
             if seen == *newest {
-                pods.insert((namespace, pod));
+                pods.insert(pod);
             }
         }
         let has_it = |assignment: &&DeviceAssignment| {
-            let pod = (&*assignment.namespace, &*assignment.pod);
-            !assignment.exclusive || holders.get(&*assignment.device).is_some_and(|(_, pods)| pods.contains(&pod))
+            let holder = holders.get(&*assignment.device);
+            !assignment.exclusive || holder.is_some_and(|(_, pods)| pods.contains(&assignment.pod))
         };
         self.first_seen.keys().filter(has_it).cloned().collect()
     }
@@ -54,26 +53,24 @@ impl DeviceHolders {
 mod tests {
     use super::*;
 
+    fn name(pod: &str) -> PodName {
+        PodName { namespace: "prod".to_owned(), pod: pod.to_owned() }
+    }
+
     fn assigned(pod: &str, device: &str) -> DeviceAssignment {
-        DeviceAssignment {
-            namespace: "prod".to_owned(),
-            pod: pod.to_owned(),
-            container: "engine".to_owned(),
-            device: device.to_owned(),
-            exclusive: true,
-        }
+        DeviceAssignment { pod: name(pod), container: "engine".to_owned(), device: device.to_owned(), exclusive: true }
     }
 
     /// The pods that have their devices after the last of these answers, each a list of pods and devices.
     fn pods(answers: &[&[(&str, &str)]], own: Option<&str>) -> Vec<String> {
-        let own = own.map(|pod| PodName { namespace: "prod".to_owned(), pod: pod.to_owned() });
+        let own = own.map(name);
         let mut holders = DeviceHolders::default();
         let mut current = |answer: &&[(&str, &str)]| {
             let assignments = answer.iter().map(|(pod, device)| assigned(pod, device)).collect();
             holders.current(assignments, own.as_ref())
         };
         let last = answers.iter().map(&mut current).last().unwrap();
-        last.into_iter().map(|assignment| assignment.pod).collect()
+        last.into_iter().map(|assignment| assignment.pod.pod).collect()
     }
 
     #[test]

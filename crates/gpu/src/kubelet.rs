@@ -196,6 +196,7 @@ fn from_frame(frame: &[u8]) -> Result<Vec<PodResources>, String> {
 fn from_pods(pods: Vec<PodResources>) -> Vec<DeviceAssignment> {
     let mut assignments = Vec::new();
     for pod in pods {
+        let name = PodName { namespace: pod.namespace, pod: pod.name };
         for container in pod.containers {
             let of_plugins = container.devices.into_iter().flat_map(|devices| devices.device_ids);
             let of_dra = container.dynamic_resources.into_iter().flat_map(|resource| resource.claim_resources);
@@ -203,8 +204,7 @@ fn from_pods(pods: Vec<PodResources>) -> Vec<DeviceAssignment> {
             let devices = of_plugins.map(|device| (device, true)).chain(of_dra.map(|device| (device, false)));
             let gpus = devices.filter(|(device, _)| is_gpu(device));
             assignments.extend(gpus.map(|(device, exclusive)| DeviceAssignment {
-                namespace: pod.namespace.clone(),
-                pod: pod.name.clone(),
+                pod: name.clone(),
                 container: container.name.clone(),
                 device,
                 exclusive,
@@ -249,7 +249,7 @@ mod tests {
         let names: Vec<&str> = assignments.iter().map(|assignment| &*assignment.device).collect();
         assert_eq!(names, ["GPU-a", "MIG-b", "gpu-3"]);
         let first = &assignments[0];
-        assert_eq!((&*first.namespace, &*first.pod, &*first.container), ("prod", "llama-0", "engine"));
+        assert_eq!((&*first.pod.namespace, &*first.pod.pod, &*first.container), ("prod", "llama-0", "engine"));
     }
 
     #[test]

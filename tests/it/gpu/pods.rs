@@ -170,8 +170,7 @@ fn device(gpu: &str, mig: &str, pod: &str) -> PodDevice {
     PodDevice {
         gpu_uuid: gpu.to_owned(),
         mig_uuid: mig.to_owned(),
-        namespace: "prod".to_owned(),
-        pod: pod.to_owned(),
+        pod: PodName { namespace: "prod".to_owned(), pod: pod.to_owned() },
         container: "engine".to_owned(),
     }
 }

@@ -76,7 +76,7 @@ impl Mapping {
 
 /// The GPUs of a pod, if a single container has all of them to itself.
 fn gpus_of_pod(pod: &PodName, inventory: &GpuInventory) -> Vec<String> {
-    let is_of_pod = |device: &&PodDevice| (&device.namespace, &device.pod) == (&pod.namespace, &pod.pod);
+    let is_of_pod = |device: &&PodDevice| device.pod == *pod;
     let devices: Vec<&PodDevice> = inventory.pods.iter().filter(is_of_pod).collect();
     let gpus: BTreeSet<&String> = devices.iter().map(|device| &device.gpu_uuid).collect();
     let containers: BTreeSet<&String> = devices.iter().map(|device| &device.container).collect();
@@ -179,14 +179,14 @@ mod tests {
 
     #[test]
     fn the_only_engine_of_a_pod_has_the_gpus_that_one_container_of_the_pod_has_alone() {
+        let name = |pod: &str| PodName { namespace: "n".to_owned(), pod: pod.to_owned() };
         let device = |gpu: &str, pod: &str, container: &str| PodDevice {
             gpu_uuid: gpu.to_owned(),
             mig_uuid: String::new(),
-            namespace: "n".to_owned(),
-            pod: pod.to_owned(),
+            pod: name(pod),
             container: container.to_owned(),
         };
-        let ours = || PodName { namespace: "n".to_owned(), pod: "ours".to_owned() };
+        let ours = || name("ours");
         let gpus = |pods: &[PodDevice], with_others: &[PodName], engines: &[EngineClaim]| {
             let pods_with_other_gpus = with_others.iter().cloned().collect();
             let inventory = GpuInventory { pods: pods.to_vec(), pods_with_other_gpus, ..GpuInventory::default() };
@@ -203,11 +203,7 @@ mod tests {
         let none: [String; 0] = [];
         assert_eq!(gpus(&pods, &[], &[engine(1), engine(2)]), none);
         // Kubernetes told of the pods of these two.
-        let of_pod = |id, pod: &str| EngineClaim {
-            id,
-            pod: Some(PodName { namespace: "n".to_owned(), pod: pod.to_owned() }),
-            ..EngineClaim::default()
-        };
+        let of_pod = |id, pod| EngineClaim { id, pod: Some(name(pod)), ..EngineClaim::default() };
         assert_eq!(gpus(&pods, &[], &[of_pod(1, "theirs"), of_pod(2, "ours")]), ["c"]);
         assert_eq!(gpus(&pods, &[], &[of_pod(1, "another")]), none);
         assert_eq!(gpus(&[&pods[..], &[device("a", "theirs", "x")]].concat(), &[], &one), none);

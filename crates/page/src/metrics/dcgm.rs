@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use trtllm_records::gpu::{Gpu, GpuInventory, GpuState, MigInstance};
+use trtllm_records::gpu::{Gpu, GpuInventory, GpuState, MigInstance, PodName};
 
 use super::catalog::table::{DCGM, DcgmReadings};
 use super::page::{Labels, Page};
@@ -64,7 +64,8 @@ fn with_pod(labels: &Arc<Labels>, inventory: &GpuInventory, gpu_uuid: &str, mig_
     let mut owners = inventory.pods.iter().filter(|pod| pod.gpu_uuid == gpu_uuid && pod.mig_uuid == mig_uuid);
     match (owners.next(), owners.next()) {
         (Some(owner), None) => {
-            let pod = [("container", &owner.container), ("namespace", &owner.namespace), ("pod", &owner.pod)];
+            let PodName { namespace, pod } = &owner.pod;
+            let pod = [("container", &owner.container), ("namespace", namespace), ("pod", pod)];
             Arc::new(Labels::extend(labels, pod.map(|(name, value)| (name, value.clone()))))
         }
         _ => Arc::clone(labels),
@@ -82,8 +83,7 @@ mod tests {
         PodDevice {
             gpu_uuid: text(gpu),
             mig_uuid: text(mig),
-            namespace: text("prod"),
-            pod: text(name),
+            pod: PodName { namespace: text("prod"), pod: text(name) },
             container: text("c"),
         }
     }

@@ -28,8 +28,8 @@ pub fn gpu_page(inventory: &GpuInventory, cache: &mut LabelCache, page: &mut Pag
             ("container", &device.container),
             ("gpu_uuid", &device.gpu_uuid),
             ("mig_uuid", &device.mig_uuid),
-            ("namespace", &device.namespace),
-            ("pod", &device.pod),
+            ("namespace", &device.pod.namespace),
+            ("pod", &device.pod.pod),
         ];
         node.of(Id::GpuPodInfo).with(labels.map(|(name, value)| (name, value.clone())), 1_u64);
     }

@@ -114,8 +114,7 @@ pub struct PodDevice {
     pub gpu_uuid: String,
     /// Empty for a whole GPU.
     pub mig_uuid: String,
-    pub namespace: String,
-    pub pod: String,
+    pub pod: PodName,
     pub container: String,
 }
 
