@@ -9,7 +9,7 @@ use super::limits::{
     CounterKind, ENERGY_MILLIJOULES, ERRORS, IMPOSSIBLE, NVLINK_BYTES, PCIE_REPLAYS, THROTTLE_NANOSECONDS,
 };
 use super::probe::CallFailure;
-use trtllm_records::gpu::{EccErrors, GpuHealth, GpuReadings, LinkTraffic, NvLinkErrors, ThrottleTimes};
+use trtllm_records::gpu::{EccErrors, GpuHealth, GpuReadings, NvLink};
 
 /// If wrong readings last longer than this, the counter has restarted.
 const LONGEST_ERROR: Duration = Duration::from_secs(60);
@@ -41,29 +41,19 @@ impl Counters {
         let mut total = readings.energy_counter_mj;
         check.counter(ENERGY.0, ENERGY, ENERGY_MILLIJOULES, &mut total);
         readings.energy_counter_mj = readings.energy_counter_mj.filter(|_| total.is_some());
-        let LinkTraffic { transmit, receive } = &mut readings.nvlink_bytes;
-        check.all(NVLINK_BYTES, 0, [("field_nvlink_data_tx", transmit), ("field_nvlink_data_rx", receive)]);
-        let ThrottleTimes {
-            power,
-            thermal,
-            sync_boost,
-            board_limit,
-            low_utilization,
-            reliability,
-            sw_thermal_slowdown,
-            hw_thermal_slowdown,
-            hw_power_brake_slowdown,
-        } = &mut readings.throttle_ns;
+        let (bytes, times) = (&mut readings.nvlink_bytes, &mut readings.throttle_ns);
+        let bytes = [("field_nvlink_data_tx", &mut bytes.transmit), ("field_nvlink_data_rx", &mut bytes.receive)];
+        check.all(NVLINK_BYTES, 0, bytes);
         let times = [
-            ("field_throttle_power", power),
-            ("field_throttle_thermal", thermal),
-            ("field_throttle_sync_boost", sync_boost),
-            ("field_throttle_board_limit", board_limit),
-            ("field_throttle_low_utilization", low_utilization),
-            ("field_throttle_reliability", reliability),
-            ("field_throttle_sw_thermal", sw_thermal_slowdown),
-            ("field_throttle_hw_thermal", hw_thermal_slowdown),
-            ("field_throttle_hw_power_brake", hw_power_brake_slowdown),
+            ("field_throttle_power", &mut times.power),
+            ("field_throttle_thermal", &mut times.thermal),
+            ("field_throttle_sync_boost", &mut times.sync_boost),
+            ("field_throttle_board_limit", &mut times.board_limit),
+            ("field_throttle_low_utilization", &mut times.low_utilization),
+            ("field_throttle_reliability", &mut times.reliability),
+            ("field_throttle_sw_thermal", &mut times.sw_thermal_slowdown),
+            ("field_throttle_hw_thermal", &mut times.hw_thermal_slowdown),
+            ("field_throttle_hw_power_brake", &mut times.hw_power_brake_slowdown),
         ];
         check.all(THROTTLE_NANOSECONDS, 0, times);
         check.failures
@@ -73,35 +63,33 @@ impl Counters {
     pub(super) fn check_health(&mut self, health: &mut GpuHealth, at: Duration) -> Vec<CallFailure> {
         let mut check = Check { counters: &mut self.counters, at, failures: Vec::new() };
         check.all(PCIE_REPLAYS, 0, [("field_pcie_replay", &mut health.pcie_replays)]);
-        let EccErrors { corrected_volatile, uncorrected_volatile, corrected_aggregate, uncorrected_aggregate } =
-            &mut health.ecc_errors;
-        let ecc = [
-            ("field_ecc_sbe_volatile", corrected_volatile),
-            ("field_ecc_dbe_volatile", uncorrected_volatile),
-            ("field_ecc_sbe_aggregate", corrected_aggregate),
-            ("field_ecc_dbe_aggregate", uncorrected_aggregate),
-        ];
-        check.all(ERRORS, 0, ecc);
+        check.all(ERRORS, 0, ecc(&mut health.ecc_errors));
         for part in &mut health.ecc_locations {
-            let EccErrors { corrected_volatile, uncorrected_volatile, corrected_aggregate, uncorrected_aggregate } =
-                &mut part.errors;
-            let counters = [corrected_volatile, uncorrected_volatile, corrected_aggregate, uncorrected_aggregate];
-            for (kind, counter) in (0..).zip(counters) {
+            for (kind, (_, counter)) in (0..).zip(ecc(&mut part.errors)) {
                 check.counter("memory_error_counter", (part.location, kind), ERRORS, counter);
             }
         }
-        for link in &mut health.nvlinks {
-            let NvLinkErrors { replay, recovery, crc_flit, crc_data } = &mut link.errors;
+        for NvLink { link, errors, .. } in &mut health.nvlinks {
             let errors = [
-                ("field_nvlink_replay", replay),
-                ("field_nvlink_recovery", recovery),
-                ("field_nvlink_crc", crc_flit),
-                ("field_nvlink_crc_data", crc_data),
+                ("field_nvlink_replay", &mut errors.replay),
+                ("field_nvlink_recovery", &mut errors.recovery),
+                ("field_nvlink_crc", &mut errors.crc_flit),
+                ("field_nvlink_crc_data", &mut errors.crc_data),
             ];
-            check.all(ERRORS, link.link, errors);
+            check.all(ERRORS, *link, errors);
         }
         check.failures
     }
+}
+
+/// The counters, each with the field that has it for the whole GPU.
+fn ecc(errors: &mut EccErrors) -> [(&'static str, &mut Option<u64>); 4] {
+    [
+        ("field_ecc_sbe_volatile", &mut errors.corrected_volatile),
+        ("field_ecc_dbe_volatile", &mut errors.uncorrected_volatile),
+        ("field_ecc_sbe_aggregate", &mut errors.corrected_aggregate),
+        ("field_ecc_dbe_aggregate", &mut errors.uncorrected_aggregate),
+    ]
 }
 
 /// One pass over the counters of a poll.

@@ -14,7 +14,6 @@ mod gpm;
 mod gpu_filter;
 mod kubelet;
 mod limits;
-mod memory;
 mod mig;
 mod nvml;
 mod probe;

@@ -8,9 +8,9 @@ use nvml_wrapper::error::NvmlError;
 
 use super::gpm::GpmSampler;
 use super::limits::{IMPOSSIBLE, is_blank};
-use super::memory::memory;
 use super::probe::{CallFailure, Probe};
 use super::raw;
+use super::readings::memory;
 use trtllm_records::gpu::MigInstance;
 
 /// Maximum number of instances that are read, which is more than any GPU has. It limits the loop.

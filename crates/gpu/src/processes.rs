@@ -12,7 +12,7 @@ use super::limits::MEMORY_BYTES;
 use super::probe::Probe;
 use super::raw;
 use super::usage::knows_processes;
-use trtllm_records::gpu::GpuProcess;
+use trtllm_records::gpu::{GpuHealth, GpuProcess};
 
 /// NVML's value for an unknown amount of memory.
 const UNAVAILABLE: u64 = u64::MAX;
@@ -32,14 +32,6 @@ pub(super) struct ProcessReader {
     newest_us: Option<u64>,
 }
 
-/// What was read of the processes on a GPU.
-#[derive(Debug, Default)]
-pub(super) struct RunningProcesses {
-    pub(super) count: Option<u64>,
-    pub(super) pids: Option<Vec<u32>>,
-    pub(super) list: Vec<GpuProcess>,
-}
-
 impl ProcessReader {
     /// Early 535 drivers write past the caller's buffer (nvml-wrapper #48, go-nvml #75), so nothing is read with them.
     /// `proc` is where the names of processes are looked up, `/proc` outside tests.
@@ -51,25 +43,26 @@ impl ProcessReader {
         Self { count: safe, pids: safe && pids, list: safe && per_process, names, newest_us: None }
     }
 
-    pub(super) fn read(&mut self, device: &Device<'_>, probe: &mut Probe<'_>) -> RunningProcesses {
+    pub(super) fn read(&mut self, device: &Device<'_>, probe: &mut Probe<'_>, health: &mut GpuHealth) {
         if !self.count {
-            return RunningProcesses::default();
+            return;
         }
         if !self.pids && !self.list {
             let read = || device.running_compute_processes_count();
             let count = probe.number("running_compute_processes_count", &(0..=raw::MOST_PROCESSES), read);
-            return RunningProcesses { count: count.map(u64::from), ..RunningProcesses::default() };
+            health.processes = count.map(u64::from);
+            return;
         }
-        let Some(mut processes) = probe.call("running_compute_processes", || raw::running_processes(device)) else {
-            return RunningProcesses::default();
-        };
-        let count = processes.len() as u64;
+        let processes = probe.call("running_compute_processes", || raw::running_processes(device));
+        let Some(mut processes) = processes else { return };
+        health.processes = Some(processes.len() as u64);
         processes.sort_by_key(|process| process.pid);
         // With MIG, a process is listed once per instance that it uses.
         processes.dedup_by_key(|process| process.pid);
-        let pids = self.pids.then(|| processes.iter().map(|process| process.pid).collect());
-        let list = if self.list { self.list(processes, device, probe) } else { Vec::new() };
-        RunningProcesses { count: Some(count), pids, list }
+        health.pids = self.pids.then(|| processes.iter().map(|process| process.pid).collect());
+        if self.list {
+            health.process_list = self.list(processes, device, probe);
+        }
     }
 
     fn list(

@@ -19,13 +19,12 @@ use super::limits::{
     CELSIUS, FAN_PERCENT, MEGAHERTZ, MEMORY_BYTES, MILLIWATTS, PAGES, PCIE_GENERATION, PCIE_LANES, PERCENT,
     RECOVERY_ACTION, YES_OR_NO,
 };
-use super::memory::memory;
 use super::probe::Probe;
 use super::processes::ProcessReader;
 use super::{mig, raw};
 use trtllm_records::gpu::{
-    ClockReasons, Clocks, EccErrors, EccLocation, EngineUtilization, GpuHealth, GpuReadings, NvLink, NvLinkErrors,
-    PowerLimits, RemappedRows, RetiredPages, TemperatureLimits, Temperatures,
+    ClockReasons, Clocks, EccErrors, EccLocation, EngineUtilization, GpuHealth, GpuMemory, GpuReadings, NvLink,
+    NvLinkErrors, PowerLimits, RemappedRows, RetiredPages, TemperatureLimits, Temperatures,
 };
 
 /// Maximum numbers of links and fans that are read, which are more than any GPU has. They limit the loops where the
@@ -139,18 +138,19 @@ impl<'nvml> PollState<'nvml> {
         let due = self.slow_due <= Instant::now() && !probe.gpu_failed();
         due.then(|| {
             self.slow_due = Instant::now() + self.slow_interval;
-            read_health(device, &mut self.processes, probe)
+            let mut health = read_health(device, probe);
+            self.processes.read(device, probe, &mut health);
+            health
         })
     }
 }
 
-fn read_health(device: &Device<'_>, processes: &mut ProcessReader, probe: &mut Probe<'_>) -> GpuHealth {
+fn read_health(device: &Device<'_>, probe: &mut Probe<'_>) -> GpuHealth {
     let bar1 = probe.call("bar1_memory_info", || device.bar1_memory_info());
     let (bar1_total, bar1_used) = bar1.map(|bar1| (bar1.total, bar1.used)).unzip();
     let mut bar1 = |bytes: Option<u64>| probe.possible("bar1_memory_info", &MEMORY_BYTES, bytes?);
     let (bar1_total_bytes, bar1_used_bytes) = (bar1(bar1_total), bar1(bar1_used));
     let sram = probe.number("sram_ecc_error_status", &YES_OR_NO, || raw::sram_ecc_threshold_exceeded(device));
-    let running = processes.read(device, probe);
     GpuHealth {
         bar1_total_bytes,
         bar1_used_bytes,
@@ -166,9 +166,6 @@ fn read_health(device: &Device<'_>, processes: &mut ProcessReader, probe: &mut P
         ecc_locations: ecc_locations(device, probe),
         ecc_sram_threshold_exceeded: sram.map(|exceeded| exceeded == 1),
         nvlinks: nvlinks(device, probe),
-        processes: running.count,
-        pids: running.pids,
-        process_list: running.list,
         ..probe.fields(device, |read| GpuHealth {
             pcie_replays: read(field("field_pcie_replay", 94)),
             // NVML counts corrected errors as single-bit errors and uncorrected errors as double-bit errors.
@@ -193,6 +190,17 @@ fn read_health(device: &Device<'_>, processes: &mut ProcessReader, probe: &mut P
             ..GpuHealth::default()
         })
     }
+}
+
+/// Reads the memory of a GPU or MIG instance. What exceeds the total is impossible.
+pub(super) fn memory(call: &'static str, device: &Device<'_>, probe: &mut Probe<'_>) -> GpuMemory {
+    let mut memory = probe.call(call, || raw::memory(device)).unwrap_or_default();
+    memory.total_bytes = memory.total_bytes.and_then(|bytes| probe.possible(call, &MEMORY_BYTES, bytes));
+    let limits = 0..=memory.total_bytes.unwrap_or(*MEMORY_BYTES.end());
+    for part in [&mut memory.used_bytes, &mut memory.free_bytes, &mut memory.reserved_bytes] {
+        *part = part.and_then(|bytes| probe.possible(call, &limits, bytes));
+    }
+    memory
 }
 
 /// Reads milliwatts.
