@@ -5,6 +5,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use trtllm_engines::{EngineSlot, State};
+use trtllm_records::gpu::GpuInventory;
 
 use super::catalog::{Group, Profile};
 use super::compat::CompatSets;
@@ -76,12 +77,14 @@ impl PageBuilder {
     pub fn page(&self, state: &State, http: &HttpMetrics, selection: Selection) -> Page {
         let mut page = Page::new(self.profile, selection == Selection::Gateway);
         self.engines(state, selection, &mut page);
+        // Read once, so that the state of NVML and the readings on a page are of the same moment.
+        let gpus = state.gpus();
         if selection.contains(Group::Gpu) || selection.contains(Group::Compat) {
-            self.gpus(state, &mut page);
+            self.gpus(&gpus, &mut page);
         }
         // Reads /proc, so it is skipped if it is not selected.
         if selection.contains(Group::Exporter) {
-            self.own(state, http, &mut page);
+            self.own(state, gpus, http, &mut page);
         }
         if selection != Selection::Gateway {
             page.retain(|group| selection.contains(group));
@@ -110,14 +113,14 @@ impl PageBuilder {
         Arc::clone(&kept)
     }
 
-    fn own(&self, state: &State, http: &HttpMetrics, page: &mut Page) {
+    fn own(&self, state: &State, gpus: Arc<GpuInventory>, http: &HttpMetrics, page: &mut Page) {
         let series = self.series(state);
         let sources =
             series.iter().map(|(series, engine)| (Arc::clone(&series.source_labels), engine.lock().source.clone()));
         own_page(
             OwnMetrics {
                 sources: sources.collect(),
-                gpus: state.gpus(),
+                gpus,
                 http: http.clone(),
                 recorder: state.recorder.get().cloned(),
                 refused_publishers: state.refused_publishers.clone(),
@@ -129,11 +132,10 @@ impl PageBuilder {
         )
     }
 
-    fn gpus(&self, state: &State, page: &mut Page) {
-        let gpus = state.gpus();
-        gpu_page(&gpus, &mut self.gpu_labels.lock(), page);
+    fn gpus(&self, gpus: &GpuInventory, page: &mut Page) {
+        gpu_page(gpus, &mut self.gpu_labels.lock(), page);
         if self.compat.dcgm {
-            dcgm_page(&gpus, &self.host, page);
+            dcgm_page(gpus, &self.host, page);
         }
     }
 }
