@@ -192,7 +192,7 @@ fn push<M>(marks: &mut VecDeque<M>, mark: M, kept: usize) {
 fn mark(gpu: &Gpu, at: f64) -> GpuMark {
     let (readings, health) = (&gpu.readings, &gpu.readings.health);
     // The driver counts the seconds of one reason in several counters, some of them under an older name.
-    let seconds = |nanos: [Option<u64>; 3]| nanos.into_iter().flatten().max().map(|nanos| nanos as f64 / 1e9);
+    let seconds = |nanos: &[Option<u64>]| nanos.iter().flatten().max().map(|nanos| *nanos as f64 / 1e9);
     let clocks = readings.clock_hertz.sm.zip(health.clock_max_hertz.sm).filter(|(_, max)| *max > 0);
     let limits = health.power_limits_watts;
     let throttled = readings.throttle_ns;
@@ -202,10 +202,10 @@ fn mark(gpu: &Gpu, at: f64) -> GpuMark {
         watts: readings.power_usage_watts,
         clock_share: clocks.map(|(now, max)| now as f64 / max as f64),
         has_lowered_limit: limits.enforced.zip(limits.default).map(|(enforced, default)| enforced < default),
-        throttled_by_power: seconds([throttled.power, None, None]),
-        throttled_by_heat: seconds([throttled.thermal, throttled.sw_thermal_slowdown, throttled.hw_thermal_slowdown]),
+        throttled_by_power: seconds(&[throttled.power]),
+        throttled_by_heat: seconds(&[throttled.thermal, throttled.sw_thermal_slowdown, throttled.hw_thermal_slowdown]),
         // `reliability` is usual at the top of the clock's range.
-        throttled_by_hardware: seconds([throttled.hw_power_brake_slowdown, None, None]),
+        throttled_by_hardware: seconds(&[throttled.hw_power_brake_slowdown]),
         xids: gpu.xids.unwrap_or(0) as f64,
         ecc_errors: health.ecc_errors.uncorrected_volatile.map(|errors| errors as f64),
         is_ok: gpu.state == GpuState::Ok,
