@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use crate::otlp::{free_port, send_spans};
 use crate::support::daemon::Daemon;
+use crate::support::ensure;
 use crate::support::lookalike::{Lookalike, program};
 use crate::support::page::{Page, name_of};
-use crate::support::ensure;
 
 const DOCUMENT: &str = include_str!("../../docs/METRICS.md");
 /// The letters of the table, and a family that is above 0 where the number is known.

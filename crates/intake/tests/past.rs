@@ -63,7 +63,7 @@ fn record_with(
     // The virtual time starts a day after the present, so no moment of the test is too early for this process's clock.
     let start = Instant::now() + Duration::from_secs(86_400);
     let (mut engine, mut next, mut found, mut sent) = (Engine::new(config.clone(), 7), Some(0.0), Vec::new(), 0);
-    let (mut throttled, mut now, mut judgement) = ([0; 2], 0.0, SLOT);
+    let (mut now, mut judgement) = (0.0, SLOT);
     let (mut about, mut measured) = (Some(about(config)), MeasuredEngine::default());
     while now < seconds {
         now += INTERVAL;
@@ -88,7 +88,7 @@ fn record_with(
             std::thread::sleep(Duration::from_millis(10));
         }
         if now + 1e-6 >= judgement {
-            state.publish_gpus(gpus(&mut engine, now, &mut throttled));
+            state.publish_gpus(gpus(&mut engine, now));
             let gpus = EngineGpus { uuids: vec!["GPU-0".to_owned()], ..EngineGpus::default() };
             slot.lock().gpus = Some(Arc::new(gpus));
             state.judge(now, moment.unix_us as f64 / 1e6);
@@ -122,16 +122,13 @@ fn read(step: &trtllm_sim::Step, config: &Config, batch: &mut Batch) {
     trtllm_json::parse_perf_metrics(array(entries).as_bytes(), batch).unwrap();
 }
 
-fn gpus(engine: &mut Engine, now: f64, throttled: &mut [u64; 2]) -> GpuInventory {
-    let gpus = vec![gpu(engine, now, throttled)];
+fn gpus(engine: &mut Engine, now: f64) -> GpuInventory {
+    let gpus = vec![gpu(engine, now)];
     GpuInventory { nvml: NvmlState::Up, expected: 1, gpus, ..GpuInventory::default() }
 }
 
-fn gpu(engine: &mut Engine, now: f64, throttled: &mut [u64; 2]) -> Gpu {
+fn gpu(engine: &mut Engine, now: f64) -> Gpu {
     let gpu = engine.gpus(now).swap_remove(0);
-    let slot = (SLOT * 1e9) as u64;
-    throttled[0] += if gpu.throttle_reason == Some("sw_power_cap") { slot } else { 0 };
-    throttled[1] += if gpu.throttle_reason == Some("hw_thermal_slowdown") { slot } else { 0 };
     let mut read = Gpu { state: GpuState::Ok, ..Gpu::default() };
     read.identity.uuid = "GPU-0".to_owned();
     let readings = &mut read.readings;
@@ -141,8 +138,8 @@ fn gpu(engine: &mut Engine, now: f64, throttled: &mut [u64; 2]) -> Gpu {
     readings.temperature_celsius.gpu = Some(gpu.temperature_celsius);
     readings.clock_hertz.sm = Some((gpu.sm_clock_mhz * 1e6) as u64);
     readings.health.clock_max_hertz.sm = Some((gpu.max_sm_clock_mhz * 1e6) as u64);
-    readings.throttle_ns.power = Some(throttled[0]);
-    readings.throttle_ns.hw_thermal_slowdown = Some(throttled[1]);
+    readings.throttle_ns.power = Some((gpu.throttled_by_power * 1e9) as u64);
+    readings.throttle_ns.hw_thermal_slowdown = Some((gpu.throttled_by_heat * 1e9) as u64);
     read
 }
 
@@ -229,7 +226,7 @@ fn an_engine_that_is_gone_is_stale_in_its_recording_as_soon_as_its_exporter_said
 fn bytes_a_record(config: &Config) -> (f64, f64) {
     let seconds = if config.statistics.rows { SECONDS_OF_ROWS } else { SECONDS };
     let (mut encoder, writer) = (Encoder::default(), LineWriter::new("m", "1"));
-    let (mut engine, mut next, mut throttled) = (Engine::new(config.clone(), 7), Some(0.0), [0; 2]);
+    let (mut engine, mut next) = (Engine::new(config.clone(), 7), Some(0.0));
     let (mut lines, mut bytes, mut records) = (Vec::new(), 0, 0);
     for poll in 1..=(seconds / INTERVAL) as u32 {
         let now = f64::from(poll) * INTERVAL;
@@ -244,7 +241,7 @@ fn bytes_a_record(config: &Config) -> (f64, f64) {
         let mut entries: Vec<Entry> = batch.messages.into_iter().map(Entry::Message).collect();
         entries.push(Entry::Settled(Settled { from_ring: false, drained_unparsed: false }));
         if poll % 50 == 0 {
-            entries.push(Entry::Gpu(Box::new(gpu(&mut engine, now, &mut throttled))));
+            entries.push(Entry::Gpu(Box::new(gpu(&mut engine, now))));
         }
         for entry in entries {
             assert!(writer.write(at, &entry, &mut lines));
