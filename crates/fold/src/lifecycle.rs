@@ -338,30 +338,6 @@ mod tests {
         lifecycles.followed.values().filter(|request| !request.complete).count()
     }
 
-    #[test]
-    fn the_times_of_a_request_are_derived_from_its_rows() {
-        let mut lifecycles = Lifecycles::default();
-        lifecycles.absorb(&[], span(0));
-        lifecycles.absorb(&[row(7, RequestStage::Queued, 0)], span(1));
-        lifecycles.absorb(&[row(7, RequestStage::Context, 0)], span(2));
-        lifecycles.absorb(&[row(7, RequestStage::Generation, 1)], span(3));
-        lifecycles.absorb(&[row(7, RequestStage::Generation, 2)], span(4));
-        let changes = lifecycles.absorb(&[row(7, RequestStage::Complete, 3)], span(6));
-        assert_eq!(
-            changes.completed,
-            [Lifecycle {
-                id: 7,
-                arrived_us: Some(10 * MS),
-                scheduled_us: Some(30 * MS),
-                first_token_us: Some(40 * MS),
-                ended_us: 70 * MS,
-                tokens: 3,
-                prompt_tokens: None,
-            }]
-        );
-        assert_eq!(unfinished(&lifecycles), 0);
-    }
-
     /// With attention data parallelism, the records have the active requests of rank 0 only, and the ends of all.
     #[test]
     fn a_request_whose_active_rows_are_left_out_has_no_first_token() {
@@ -488,34 +464,6 @@ mod tests {
         lifecycles.absorb(&[row(7, RequestStage::Context, 0)], span(5));
         let changes = lifecycles.absorb(&[row(7, RequestStage::Complete, 2)], span(7));
         assert_eq!(changes.completed[0].arrived_us, Some(50 * MS));
-    }
-
-    #[test]
-    fn a_request_that_is_reported_complete_again_ended_the_first_time() {
-        let mut lifecycles = Lifecycles::default();
-        lifecycles.absorb(&[], span(0));
-        lifecycles.absorb(&[row(7, RequestStage::Context, 0)], span(1));
-        let ends: Vec<(usize, Vec<u64>)> = (2..5)
-            .map(|iteration| {
-                let changes = lifecycles.absorb(&[row(7, RequestStage::Complete, 1)], span(iteration));
-                (changes.completed.len(), changes.repeated)
-            })
-            .collect();
-        assert_eq!(ends, [(1, vec![]), (0, vec![7]), (0, vec![7])]);
-        assert_eq!(unfinished(&lifecycles), 0);
-    }
-
-    #[test]
-    fn a_cancelled_request_whose_tokens_the_executor_has_cleared_is_the_same_request() {
-        let mut lifecycles = Lifecycles::default();
-        lifecycles.absorb(&[], span(0));
-        lifecycles.absorb(&[row(7, RequestStage::Context, 0)], span(1));
-        lifecycles.absorb(&[row(7, RequestStage::Generation, 5)], span(2));
-        let ended = lifecycles.absorb(&[row(7, RequestStage::Complete, 0)], span(3)).completed;
-        assert_eq!(
-            ended.iter().map(|request| (request.arrived_us, request.ended_us)).collect::<Vec<_>>(),
-            [(Some(10 * MS), 40 * MS)]
-        );
     }
 
     #[test]

@@ -165,13 +165,6 @@ fn the_page_has_the_time_of_one_batch_where_a_latency_covers_two() {
 }
 
 #[test]
-fn a_gap_in_the_numbers_is_counted_as_lost() {
-    let mut bench = Bench::new();
-    assert_eq!(bench.all(&[working(1000), working(1001), working(1005)]).losses.lost, 3);
-    assert_eq!(bench.all(&[flush(1008, 1), working(1009)]).losses.lost, 6);
-}
-
-#[test]
 fn iterations_before_the_first_record_are_not_lost() {
     assert_eq!(Bench::new().all(&[working(1_000_000)]).losses.lost, 0);
 }
@@ -225,13 +218,6 @@ fn what_was_dropped_while_the_exporter_restarted_is_lost() {
     let mut bench = Bench::new();
     bench.all(&frames(50_000..50_900, |_| 7));
     assert_eq!(bench.settled(true).losses.lost, 0);
-}
-
-#[test]
-fn skipped_iteration_numbers_without_a_dropped_frame_are_not_lost() {
-    let mut bench = Bench::new();
-    let frame = |iter, sequence| IterationStats { stats_sequence: Some(sequence), ..working(iter) };
-    assert_eq!(bench.all(&[frame(1, 10), frame(9, 11)]).losses.lost, 0);
 }
 
 #[test]
@@ -691,17 +677,6 @@ fn the_queue_time_of_ranks_is_that_of_rank_0_over_the_new_requests_of_all() {
     bench.all(&iteration(104, 20.0, [0, 0]));
     let waited = &bench.engine.totals.new_request_queue_time;
     assert_eq!((waited.count(), waited.sum()), (5, 4.0));
-}
-
-#[test]
-fn rows_that_copy_rank_0_have_no_mean_queue_time() {
-    let mut bench = Bench::new();
-    for iter in 100..104_u32 {
-        let row =
-            |rank| IterationStats { rank: None, ..own_rank(iter.into(), rank, f64::from(iter), i64::from(rank == 0)) };
-        bench.all(&[row(0), row(1)]);
-    }
-    assert_eq!(bench.engine.totals.new_request_queue_time.count(), 0);
 }
 
 /// A context worker of the PyTorch engine whose requests wait for the transfer of their cache.
