@@ -11,8 +11,8 @@
 //! - `newActiveRequestsQueueLatencyMS` tells how long the last new requests have waited, so when they arrived. Requests that arrived
 //!   before them wait no longer, and those that arrived after them still wait. This corrects the sum, which errs after lost
 //!   records.
-//! - If no record counted the arrival of these requests, as in the first pass after an idle time, the number is taken from the wait
-//!   alone: as many as took seats during one wait. This lags by one wait.
+//! - If records counted less than half of the requests that arrived with these, as in the first pass after an idle time, the number is
+//!   taken from the wait alone: as many as took seats during one wait. This lags by one wait.
 //!
 //! Of rows that copy rank 0, only the mean is known. In a pipeline and under the overlap scheduler, some active requests are in no batch of
 //! the record although they do not wait: see [`Elsewhere`].
@@ -99,6 +99,8 @@ pub(crate) struct SeatQueue {
     /// When the first and the last requests of a recent time arrived that took seats, and how many took seats after the first ones.
     seated_us: Option<(i64, i64)>,
     seated: f64,
+    /// When the first of the last seated requests arrived that arrived at about the same time, and how many these are.
+    together: (i64, f64),
     /// Seconds that requests have waited, and all seconds, of a recent time.
     recent: [f64; 2],
 }
@@ -255,16 +257,23 @@ impl SeatQueue {
 
     /// Limits the sum to what the wait of the last seated requests allows.
     fn correct(&mut self, seated: &Seated) {
+        let around_us = seated.error_us.max(AROUND_US);
+        let (first_us, together) = match self.together {
+            (first_us, together) if seated.arrived_us.abs_diff(first_us) <= around_us.unsigned_abs() => {
+                (first_us, together)
+            }
+            _ => (seated.arrived_us, 0.0),
+        };
+        self.together = (first_us, together + seated.requests);
         let later = (seated.requests - 1.0).max(0.0) / 2.0;
         let rate = self.rate();
         let after = |moment_us: i64| (self.arrived_after(moment_us, rate) - later).max(0.0);
         let known = self.waiting.filter(|_| !self.is_doubtful);
         let least = after(seated.arrived_us + seated.error_us);
         let most = after(seated.arrived_us - seated.error_us).max(least);
-        let around_us = seated.error_us.max(AROUND_US);
         let seen = after(seated.arrived_us - around_us) - after(seated.arrived_us + around_us);
-        self.waiting = if seen < 0.5 * seated.requests {
-            // These arrivals were in no record, so later arrivals are uncounted, too: use at least the mean wait.
+        self.waiting = if seen < 0.5 * self.together.1 {
+            // Most of these arrivals were in no record, so later arrivals are uncounted, too: use at least the mean wait.
             self.mean().into_iter().chain(known).reduce(f64::max)
         } else {
             Some(known.unwrap_or_else(|| after(seated.arrived_us)).clamp(least, most))

@@ -3,6 +3,7 @@
 
 use trtllm_records::Objectives;
 use trtllm_sim::config::{CacheManager, Era, Fault, Release};
+use trtllm_sim::load::Arrivals;
 use trtllm_sim::{Config, scenario};
 
 use crate::folded;
@@ -66,4 +67,24 @@ fn rows_that_copy_rank_0_tell_the_mean_number_that_waits_one_wait_later() {
     config.limits.max_batch_size /= 2;
     let (waiting, error) = compare(&config);
     assert!(waiting > 20.0 && error < 0.2 * waiting, "{waiting} wait, error {error}");
+}
+
+/// All arrive at once, and a few of them after the fetch of a pass, so that a record counts these few.
+#[test]
+fn of_a_burst_that_records_hardly_counted_at_least_as_many_wait_as_took_seats_during_one_wait() {
+    let mut config = config("batch-limit");
+    config.load.arrivals = Arrivals::Bursty { rate: 50.0, burst: 1000 };
+    config.load.requests = Some(1000);
+    config.frontend.workers = 1000;
+    let mut checked = 0;
+    folded::fold(&config, 5, Objectives::default(), SECONDS, |time, engine, observed| {
+        let truth = engine.waiting_for_seat() as f64;
+        if time > 20.0 && truth > 500.0 {
+            let estimate = observed.fold.latest().and_then(|latest| latest.waiting_for_seat).unwrap();
+            let seated = 1000.0 - truth;
+            assert!((0.6 * seated..1.4 * seated).contains(&estimate), "{estimate} of {truth} at {time}");
+            checked += 1;
+        }
+    });
+    assert!(checked > 100);
 }
