@@ -158,7 +158,7 @@ fn the_time_per_output_token_of_real_requests_is_that_of_the_llm_api() {
 }
 
 /// Triton's llmapi model answers its client with the values of RequestPerfMetrics. The Python package sends the same
-/// object to the exporter. The answer itself is no statistics.
+/// object to the exporter. The answer itself does not contain statistics.
 #[test]
 fn a_real_request_of_tritons_llmapi_model_is_read_as_the_publisher_sends_it() {
     let answer = payload("triton_llmapi_response_PR5554_PARTIAL.json");

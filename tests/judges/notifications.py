@@ -1,12 +1,12 @@
-"""Breaks an engine for each cause, and shows who is told what after how long: with the shipped rules and routes, a real Prometheus and a
-real Alertmanager.
+"""Runs an engine with the trouble of each cause, and prints which notification arrives after how many seconds. The rules and routes are
+those of deploy/prometheus; Prometheus and Alertmanager are real.
 
 usage: notifications.py EXPORTER [--gpus STANDIN] [--factor F] [--seconds S] [--only REGEX]
 Each engine is a process (trtllm-sim-serve; SIM_SERVE names a built one) with the server's page and rows of requests, and one is healthy.
 All times of the rules and of the Alertmanager are divided by the factor; with --factor=1 they are as shipped. The exporter's own times
 are not: it judges the last minute. So a real notification comes later than in the table by at most (factor - 1) times what the rule waits.
-Prints a line for each engine. Exit code 1 if a verdict of warning or critical is told to nobody, if somebody is told of a wrong cause or
-of a healthy engine, or if a link leads nowhere; 77 if a program is not installed.
+Prints a line for each engine. Exit code 1 if no notification follows a verdict of severity warning or critical, if one names a wrong cause
+or a healthy engine, or if its link leads nowhere; 77 if a program is not installed.
 """
 
 import argparse
@@ -64,7 +64,7 @@ def findings(name, expected, verdict, heard, also_right):
         if leads_nowhere(link):
             yield f"{name}: {link} leads nowhere"
     if verdict and verdict["severity"] in ("warning", "critical") and not heard:
-        yield f"{name}: {verdict['cause']} is {verdict['severity']}, and nobody is told"
+        yield f"{name}: the verdict is {verdict['cause']} ({verdict['severity']}), but no notification arrived"
 
 
 def main():

@@ -102,14 +102,14 @@ impl EngineFold {
     }
 
     /// Folds a record of VisualGen. It tells which requests are active and queued. It is not an iteration.
-    pub(super) fn absorb_requests_in_flight(&mut self, record: &IterationStats, now: Instant, wall_us: i64) {
+    fn absorb_requests_in_flight(&mut self, record: &IterationStats, now: Instant, wall_us: i64) {
         self.latest.get_or_insert_default().update(record, wall_us, None);
         self.health.changed(now, self.outstanding());
         self.missing_records.record(now);
     }
 
     /// Adds the row to the totals of its rank, which exist only after a second rank has appeared.
-    pub(super) fn absorb_rank(&mut self, record: &IterationStats, kind: RecordKind) {
+    fn absorb_rank(&mut self, record: &IterationStats, kind: RecordKind) {
         let Some(row) = RankRow::of(record) else { return };
         let is_newest = || self.latest.as_ref().is_some_and(|latest| latest.iter == row.iter);
         let newest = kind == RecordKind::New || kind == RecordKind::SiblingRank && is_newest();
@@ -132,7 +132,7 @@ impl EngineFold {
     }
 
     /// Folds the newest record, which the gauges show.
-    pub(super) fn absorb_newest(
+    fn absorb_newest(
         &mut self,
         record: &IterationStats,
         kind: RecordKind,
@@ -174,12 +174,12 @@ impl EngineFold {
     }
 
     /// The time of the newest iteration. Absent if it is unknown, or if the iterations before it are not reported.
-    pub(super) fn newest_span(&self) -> Option<ClockSpan> {
+    fn newest_span(&self) -> Option<ClockSpan> {
         self.clock.newest().filter(|_| !self.totals.is_sampled())
     }
 
     /// Keeps an iteration until the rows of all ranks are read. Most engines have one rank, so the first row is also the last.
-    pub(super) fn open_iteration(&mut self, iteration: Iteration, observer: &mut impl Observer) {
+    fn open_iteration(&mut self, iteration: Iteration, observer: &mut impl Observer) {
         let ranks = self.latest.as_ref().and_then(|latest| latest.ranks_before);
         if iteration.is_complete(ranks) {
             self.observe_iteration(&iteration, observer);
@@ -203,7 +203,7 @@ impl EngineFold {
     }
 
     /// Observes the sums over the ranks of an iteration.
-    pub(super) fn observe_iteration(&mut self, iteration: &Iteration, observer: &mut impl Observer) {
+    fn observe_iteration(&mut self, iteration: &Iteration, observer: &mut impl Observer) {
         self.totals.observe_iteration(iteration);
         let ranks = self.latest.as_ref().and_then(Latest::attention_dp_ranks);
         if let Some((seconds, requests)) = self.epoch.waited(iteration, ranks) {
@@ -225,7 +225,7 @@ impl EngineFold {
         }
     }
 
-    pub(super) fn update_sampling(&mut self, record: &IterationStats) {
+    fn update_sampling(&mut self, record: &IterationStats) {
         match self.epoch.numbering.interval() {
             Some(interval) => self.totals.set_sampled(interval > 1),
             None if record.backend() != Backend::PyTorch => self.totals.set_sampled(false),

@@ -99,7 +99,7 @@ pub(crate) struct SeatQueue {
     /// When the first and the last requests of a recent time arrived that took seats, and how many took seats after the first ones.
     seated_us: Option<(i64, i64)>,
     seated: f64,
-    /// When the first of the last seated requests arrived that arrived at about the same time, and how many these are.
+    /// Of the last seated requests, those that arrived at about the same time: when the first one arrived, and their number.
     together: (i64, f64),
     /// Seconds that requests have waited, and all seconds, of a recent time.
     recent: [f64; 2],
