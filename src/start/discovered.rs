@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use trtllm_config::{ORCHESTRATOR_MODEL, server_key};
+use trtllm_config::{DEFAULT_VERSION, ORCHESTRATOR_MODEL, server_key};
 use trtllm_engines::{EngineSlot, State};
 use trtllm_service::shutdown::{Shutdown, Trigger};
 use trtllm_sources::discovery::{self, FoundPod, FoundServer, Identity};
@@ -158,7 +158,9 @@ impl Engines {
                     } else if self.running.len() >= MAX_ENGINES && !configured {
                         format!("not read: {MAX_ENGINES} engines are read already")
                     } else {
-                        let version = names.discovered(kind.model());
+                        // The labels of pods tell replicas apart.
+                        let version =
+                            if uid.is_some() { DEFAULT_VERSION.to_owned() } else { names.discovered(kind.model()) };
                         let (slot, stop) = start(&target, &kind, pod.as_ref(), version);
                         let target = target.clone();
                         self.running.push(Discovered { target, kind, pod: uid, last_seen: now, slot, _stop: stop });
@@ -262,9 +264,9 @@ impl Engines {
         self.running.iter().map(|engine| engine.target.clone()).collect()
     }
 
-    /// Model and version of the engines that `which` chooses.
+    /// The reserved models and versions of the engines that `which` chooses.
     pub(super) fn names(&self, which: impl Fn(&Discovered) -> bool) -> HashSet<(String, String)> {
-        let chosen = self.running.iter().filter(|engine| which(engine));
+        let chosen = self.running.iter().filter(|engine| engine.pod.is_none() && which(engine));
         chosen.map(|engine| (engine.slot.name.model.clone(), engine.slot.name.version.clone())).collect()
     }
 
@@ -274,7 +276,9 @@ impl Engines {
             let stays = !which(engine);
             if !stays {
                 state.remove(&engine.slot);
-                names.give_back(&engine.slot.name.model, &engine.slot.name.version);
+                if engine.pod.is_none() {
+                    names.give_back(&engine.slot.name.model, &engine.slot.name.version);
+                }
             }
             stays
         });

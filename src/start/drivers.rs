@@ -268,8 +268,7 @@ impl Drivers {
         events: DriverEvents,
         alive: Option<Trigger>,
     ) {
-        let EngineName { model, version, .. } = &slot.name;
-        let heartbeat = self.heartbeats.register(format!("the driver of engine {model} {version}"));
+        let heartbeat = self.heartbeats.register(format!("the driver of engine {}", slot.name.words()));
         let mut intake = Intake::new(Arc::clone(&slot), self.stale_after);
         intake.find_unknown_keys_with(unknown_keys);
         intake.compare_with(report);

@@ -36,9 +36,9 @@ fn until_gone(daemon: &Daemon, pod: &str) {
 }
 
 /// The JSON of an engine.
-fn of_pod(daemon: &Daemon, version: &str) -> Value {
+fn of_pod(daemon: &Daemon, pod: &str) -> Value {
     let engines: Value = daemon.get("/api/v1/engines").json();
-    engines.as_array().unwrap().iter().find(|engine| engine["version"] == version).cloned().unwrap_or_default()
+    engines.as_array().unwrap().iter().find(|engine| engine["labels"]["pod"] == pod).cloned().unwrap_or_default()
 }
 
 fn until_found(daemon: &Daemon, words: &[&str]) {
@@ -62,11 +62,15 @@ fn pods_come_and_go_and_say_why_they_do_not_serve() {
     let before = until_counted(&daemon, "llama-0", 5);
     until_counted(&daemon, "llama-1", 5);
     let page = daemon.page();
-    let versions = ["llama-0", "llama-1"].map(|pod| {
-        let replica = format!("replica={}", &pod[6..]);
-        page.find("nv_trt_llm_iterations_total", &["model=m", &format!("pod={pod}"), &replica]).is_some()
-    });
-    assert_eq!(versions, [true, true]);
+    for (pod, replica) in [("llama-0", "0"), ("llama-1", "1")] {
+        let labels = ["model=m", "version=1", &format!("pod={pod}"), &format!("replica={replica}")];
+        assert!(page.find("nv_trt_llm_iterations_total", &labels).is_some(), "{pod}");
+        let records: Value = daemon.get(&format!("/api/v1/iterations?engine=m:1:team-a/{pod}")).json();
+        assert!(!records.as_array().unwrap().is_empty());
+    }
+    let ambiguous = daemon.get("/api/v1/iterations?engine=m:1");
+    assert_eq!(ambiguous.status, 400);
+    assert!(ambiguous.text().contains("use one of m:1:team-a/llama-0, m:1:team-a/llama-1"), "{}", ambiguous.text());
     until_found(&daemon, &["team-a/watched-0", "not read: its container trtllm-exporter reads the engine"]);
 
     // A new pod, and one that is deleted.
@@ -99,11 +103,11 @@ fn pods_come_and_go_and_say_why_they_do_not_serve() {
     let why = "CrashLoopBackOff after OOMKilled, exit code 137";
     until_found(&daemon, &["team-a/llama-1", "trtllm-serve with model m, not ready", why]);
     until(|| {
-        let engine = of_pod(&daemon, "2");
+        let engine = of_pod(&daemon, "llama-1");
         let says = engine["verdict"]["says"].as_str().unwrap_or_default();
         ensure(engine["why"].as_str().is_some_and(|it| it.contains(why)) && says.contains(why), || engine.to_string())
     });
-    assert_eq!(of_pod(&daemon, "2")["verdict"]["cause"], "unavailable");
+    assert_eq!(of_pod(&daemon, "llama-1")["verdict"]["cause"], "unavailable");
     until_counted(&daemon, "llama-0", before);
     assert_eq!(daemon.get("/readyz").status, 200);
 

@@ -120,8 +120,8 @@ def status(ready=False, **changes):
     return {"name": "server", "image": "models:1", "imageID": "", "ready": ready, "started": ready, "restartCount": 0} | changes
 
 
-def running(**changes):
-    return status(ready=True, state={"running": {"startedAt": "2026-01-01T00:00:00Z"}}, **changes)
+def running(ready=True, **changes):
+    return status(ready, state={"running": {"startedAt": "2026-01-01T00:00:00Z"}}, **changes)
 
 
 def ended(reason, code):
@@ -253,6 +253,14 @@ exec {binary} "$@"
             )
             print(f"      {killed and killed[0]['says']}")
             before = judge.counted("llama-1")
+
+            def load_again():
+                unready = {"type": "ContainersReady", "status": "False", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+                loading = running(ready=False, lastState=ended("OOMKilled", 137), restartCount=3)
+                api.set_status("llama-1", containerStatuses=[loading], conditions=[unready])
+
+            loads = judge.verdict("loads the model again", "after OOMKilled, exit code 137")
+            judge.after("a long load after it is critical, too", load_again, lambda: [it for it in loads() if it["severity"] == "critical"])
 
             def restart():
                 pods.start("llama-1", "127.0.0.3")

@@ -37,7 +37,8 @@ pub fn run(arguments: &CompareArgs) -> Result<u8, ConfigError> {
 
 fn about(side: &Model) -> serde_json::Value {
     let configuration = &side.configuration;
-    json!({"model": side.model, "version": side.version, "at": side.at, "configuration": configuration, "workload": side.present.workload})
+    json!({"model": side.model, "version": side.version, "labels": side.labels, "at": side.at, "configuration": configuration,
+        "workload": side.present.workload})
 }
 
 async fn read(arguments: &CompareArgs) -> Result<[Model; 2], ConfigError> {
@@ -108,7 +109,7 @@ fn text(first: &Model, second: &Model, comparison: &Comparison) -> String {
     for (name, side) in [("first", first), ("second", second)] {
         let at = side.at.filter(|at| *at >= 0.0).map(|at| UNIX_EPOCH + Duration::from_secs(at as u64));
         let when = at.map_or("now".to_owned(), |at| humantime::format_rfc3339_seconds(at).to_string());
-        text += &format!("{name:8}{} {}, {when}\n", side.model, side.version);
+        text += &format!("{name:8}{}, {when}\n", side.name());
     }
     let mut row = |cells: [String; 4]| {
         let [name, first, second, ratio] = cells;

@@ -26,7 +26,7 @@ pub fn run(arguments: &WhatIfArgs) -> Result<u8, ConfigError> {
     match arguments.format {
         ReportFormat::Json => {
             let mut text = json!(answer);
-            text["engine"] = json!({"model": model.model, "version": model.version});
+            text["engine"] = json!({"model": model.model, "version": model.version, "labels": model.labels});
             print_json(&format!("{text}\n"));
         }
         ReportFormat::Text => print(&text(&model, arguments, &answer)),
@@ -56,7 +56,7 @@ fn text(model: &Model, arguments: &WhatIfArgs, answer: &Answer) -> String {
     let rate = (arguments.rate != "1x").then(|| format!("rate {}", arguments.rate));
     let changes = changes.into_iter().map(str::to_owned).chain(rate).collect::<Vec<_>>().join(", ");
     let changes = if changes.is_empty() { "nothing changed".to_owned() } else { changes };
-    let mut text = format!("{} {}: {changes}\n", model.model, model.version);
+    let mut text = format!("{}: {changes}\n", model.name());
     if let Some(reason) = &answer.reason {
         text += &format!("no answer: {reason}\n");
     }

@@ -214,7 +214,7 @@ fn mark(gpu: &Gpu, at: f64) -> GpuMark {
 
 impl EngineSlot {
     fn judge(&self, gpus: &[GpuWindow], at: f64, wall: f64) {
-        let subject = format!("{} {}", self.name.model, self.name.version);
+        let subject = self.name.words();
         let engine = self.lock();
         let mut judged = self.judged.lock();
         let (silence, source) = (silence(&engine, wall), &engine.source);

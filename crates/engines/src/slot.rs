@@ -105,10 +105,10 @@ impl EngineSlot {
         self.engine.lock()
     }
 
-    /// The order of the page: by the position of the source, then by model and version, with version 10 after 9.
+    /// The order of the page: by the position of the source, then by model, version and labels, with version 10 after 9.
     pub(super) fn order(&self) -> impl Ord {
-        let EngineName { model, version, .. } = &self.name;
-        (self.index.0.load(Ordering::Relaxed), model, version.len(), version)
+        let EngineName { model, version, labels, .. } = &self.name;
+        (self.index.0.load(Ordering::Relaxed), model, version.len(), version, labels)
     }
 
     /// Updates the state of the engine to `now`.

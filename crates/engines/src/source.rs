@@ -121,7 +121,8 @@ impl SourceStatus {
     /// Whether the pod of a server that does not answer is scheduled, pulled or started.
     #[must_use]
     pub fn pod_is_loading(&self) -> bool {
-        self.last_failure.is_some() && matches!(self.pod_trouble, Some(PodTrouble::Loading(_)))
+        self.last_failure.is_some()
+            && matches!(self.pod_trouble, Some(PodTrouble::Loading(_) | PodTrouble::Restarted(_)))
     }
 
     /// Why the engine cannot be read, as Kubernetes says.
@@ -129,7 +130,7 @@ impl SourceStatus {
     pub fn pod_failure(&self) -> Option<String> {
         let trouble = self.pod_trouble.as_ref().filter(|_| self.last_failure.is_some())?;
         Some(match trouble {
-            PodTrouble::Loading(why) => format!("the pod is loading: {why}"),
+            PodTrouble::Loading(why) | PodTrouble::Restarted(why) => format!("the pod is loading: {why}"),
             PodTrouble::Down(why) => format!("the pod is down: {why}"),
         })
     }

@@ -59,10 +59,11 @@ impl SourceLog {
     /// Logs that the engine is newer than this exporter.
     pub(crate) fn keys(&mut self, name: &EngineName, known: &[String], now: Instant) {
         if self.newer.allow(now).is_some() {
-            let (EngineName { model, version, .. }, keys) = (name, known.join(" "));
+            let (EngineName { model, version, .. }, pod, keys) = (name, name.pod(), known.join(" "));
             tracing::info!(
                 model,
                 version,
+                pod,
                 keys,
                 "the engine sends keys that this exporter does not read; update the exporter"
             );
@@ -77,22 +78,22 @@ impl SourceLog {
         meaning: Option<&str>,
         now: Instant,
     ) {
-        let EngineName { model, version, .. } = name;
+        let (EngineName { model, version, .. }, pod) = (name, name.pod());
         if changes(&mut self.failing, error.map(SourceError::kind), &mut self.failures, now) {
             match error {
                 Some(error) => {
                     let kind = error.kind().name();
                     let error = meaning.map_or_else(|| error.to_string(), |meaning| format!("{meaning}: {error}"));
-                    tracing::warn!(model, version, kind, error, "source failed");
+                    tracing::warn!(model, version, pod, kind, error, "source failed");
                 }
-                None => tracing::info!(model, version, "source recovered"),
+                None => tracing::info!(model, version, pod, "source recovered"),
             }
         }
     }
 
     /// Logs the first rejection of a series. A poll whose messages are all valid ends the series; a poll without messages does not.
     pub(crate) fn rejections(&mut self, name: &EngineName, rejected: &RejectCounts, has_messages: bool, now: Instant) {
-        let EngineName { model, version, .. } = name;
+        let (EngineName { model, version, .. }, pod) = (name, name.pod());
         for (reason, count) in RejectReason::ALL.iter().zip(rejected).filter(|(_, count)| **count > 0) {
             if !self.rejecting
                 && let Some(left_out) = self.rejections.allow(now)
@@ -101,6 +102,7 @@ impl SourceLog {
                 tracing::warn!(
                     model,
                     version,
+                    pod,
                     reason,
                     count,
                     left_out,
@@ -116,12 +118,12 @@ impl SourceLog {
 
     /// Logs each field whose values are impossible once, until there were none for a minute.
     pub(crate) fn values(&mut self, name: &EngineName, fields: impl Iterator<Item = &'static str>, now: Instant) {
-        let EngineName { model, version, .. } = name;
+        let (EngineName { model, version, .. }, pod) = (name, name.pod());
         let fields: Vec<&'static str> = fields.collect();
         if let Some((last, known)) = &mut self.impossible {
             if now.saturating_duration_since(*last) >= LOSSES_END {
                 let fields = joined(known.iter());
-                tracing::info!(model, version, fields, "no impossible values in the last {LOSSES_END:?}");
+                tracing::info!(model, version, pod, fields, "no impossible values in the last {LOSSES_END:?}");
                 self.impossible = None;
             } else if !fields.is_empty() {
                 *last = now;
@@ -137,6 +139,7 @@ impl SourceLog {
             tracing::warn!(
                 model,
                 version,
+                pod,
                 fields,
                 left_out,
                 "impossible values left out, their records still count; report the release of TensorRT-LLM that sends them"
@@ -147,15 +150,16 @@ impl SourceLog {
 
     /// Logs restarts and lost records, with what to do about them.
     pub(crate) fn losses(&mut self, name: &EngineName, totals: &EngineTotals, now: Instant) {
-        let EngineName { model, version, .. } = name;
+        let (EngineName { model, version, .. }, pod) = (name, name.pod());
         let restarts = totals.engine_restarts - self.restarts;
         if changes(&mut self.restarts, totals.engine_restarts, &mut self.changes, now) {
-            tracing::info!(model, version, restarts, "the engine has restarted; its totals continue");
+            tracing::info!(model, version, pod, restarts, "the engine has restarted; its totals continue");
         }
         if changes(&mut self.clock_steps, totals.clock_steps, &mut self.changes, now) {
             tracing::info!(
                 model,
                 version,
+                pod,
                 "the engine's clock was set; no time of a request across that moment counts"
             );
         }
@@ -166,6 +170,7 @@ impl SourceLog {
                 tracing::warn!(
                     model,
                     version,
+                    pod,
                     lost,
                     "records were lost: another reader takes them, or the engine keeps too few (iter_stats_max_iterations) for --poll.interval"
                 );
@@ -176,7 +181,7 @@ impl SourceLog {
             }
             Some((last, before)) if now.saturating_duration_since(last) >= LOSSES_END => {
                 let lost = totals.losses.lost.saturating_sub(before);
-                tracing::info!(model, version, lost, "no records lost in the last {LOSSES_END:?}");
+                tracing::info!(model, version, pod, lost, "no records lost in the last {LOSSES_END:?}");
                 self.losing = None;
             }
             None | Some(_) => {}
@@ -184,40 +189,43 @@ impl SourceLog {
     }
 
     pub(crate) fn notice(&mut self, name: &EngineName, notice: Option<&'static str>, now: Instant) {
-        let EngineName { model, version, .. } = name;
+        let (EngineName { model, version, .. }, pod) = (name, name.pod());
         if changes(&mut self.notice, notice, &mut self.notices, now) {
             match notice {
                 Some(notice) => {
-                    tracing::warn!(model, version, notice, "statistics are missing; do what the notice says");
+                    tracing::warn!(model, version, pod, notice, "statistics are missing; do what the notice says");
                 }
-                None => tracing::info!(model, version, "no statistics are missing any more"),
+                None => tracing::info!(model, version, pod, "no statistics are missing any more"),
             }
         }
     }
 
     /// Logs that an endpoint besides the records cannot be read, or that all can be read again.
     pub(crate) fn endpoint(&mut self, name: &EngineName, error: Option<&Arc<str>>, now: Instant) {
-        let EngineName { model, version, .. } = name;
+        let (EngineName { model, version, .. }, pod) = (name, name.pod());
         if changes(&mut self.endpoint, error.cloned(), &mut self.endpoints, now) {
             match error {
-                Some(error) => tracing::warn!(model, version, %error, "an endpoint cannot be read; it is tried again"),
-                None => tracing::info!(model, version, "all endpoints can be read again"),
+                Some(error) => {
+                    tracing::warn!(model, version, pod, %error, "an endpoint cannot be read; it is tried again")
+                }
+                None => tracing::info!(model, version, pod, "all endpoints can be read again"),
             }
         }
     }
 
     pub(crate) fn state(&mut self, name: &EngineName, state: EngineState, now: Instant) {
-        let EngineName { model, version, .. } = name;
+        let (EngineName { model, version, .. }, pod) = (name, name.pod());
         if changes(&mut self.stale, state.is_stale(), &mut self.changes, now) {
             let state = state.name();
             match self.stale {
                 true => tracing::warn!(
                     model,
                     version,
+                    pod,
                     state,
                     "engine is stale, its load gauges are withdrawn; check the engine"
                 ),
-                false => tracing::info!(model, version, state, "engine recovered"),
+                false => tracing::info!(model, version, pod, state, "engine recovered"),
             }
         }
     }

@@ -11,7 +11,7 @@ use serde::de::{Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Serialize};
 
 use trtllm_records::gpu::Gpu;
-use trtllm_records::{EngineAbout, Message, Objectives, PollFailure};
+use trtllm_records::{EngineAbout, Message, Objectives, PollFailure, full_name};
 
 /// The version of the format.
 pub const FORMAT: u32 = 4;
@@ -66,10 +66,10 @@ pub struct Header {
 }
 
 impl Header {
-    /// MODEL:VERSION, by which people choose an engine.
+    /// The [`full_name`] by which people choose the engine.
     #[must_use]
     pub fn engine(&self) -> String {
-        format!("{}:{}", self.model, self.version)
+        full_name(":", &self.model, &self.version, self.labels.iter().map(|(name, value)| (&**name, &**value)))
     }
 }
 

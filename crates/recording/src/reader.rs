@@ -81,7 +81,7 @@ impl std::fmt::Display for OtherFormats {
 /// A directory of segments. Each segment belongs to one engine.
 #[derive(Debug)]
 pub struct Recording {
-    /// The segments of each engine, oldest first. The key is MODEL:VERSION.
+    /// The segments of each engine, oldest first. The key is its [`Header::engine`](super::line::Header::engine).
     engines: BTreeMap<String, EngineSegments>,
     pub other_formats: Option<OtherFormats>,
 }

@@ -7,7 +7,8 @@ use super::Objectives;
 pub struct EngineName {
     pub model: String,
     pub version: String,
-    /// Static labels from the configuration, and those of the engine's pod. Their names are valid and differ from the exporter's own.
+    /// Static labels from the configuration, and those of the engine's pod, which tell replicas apart. Their names are valid and differ
+    /// from the exporter's own.
     pub labels: Vec<(String, String)>,
     /// The kind of source, e.g. `trtllm-serve`; never a URL.
     pub source: &'static str,
@@ -20,5 +21,62 @@ impl EngineName {
     pub fn new(model: &str, version: &str, source: &'static str) -> Self {
         let (model, version) = (model.to_owned(), version.to_owned());
         Self { model, version, labels: Vec::new(), source, objectives: Objectives::default() }
+    }
+
+    /// The label `pod`.
+    #[must_use]
+    pub fn pod(&self) -> Option<&str> {
+        self.labels.iter().find(|(name, _)| name == "pod").map(|(_, pod)| pod.as_str())
+    }
+
+    /// The name by which people choose the engine: [`full_name`] with colons.
+    #[must_use]
+    pub fn full(&self) -> String {
+        self.joined(":")
+    }
+
+    /// The name in texts for people.
+    #[must_use]
+    pub fn words(&self) -> String {
+        self.joined(" ")
+    }
+
+    fn joined(&self, separator: &str) -> String {
+        full_name(separator, &self.model, &self.version, self.labels.iter().map(|(name, value)| (&**name, &**value)))
+    }
+}
+
+/// Model and version, and of an engine with the label `pod` also NAMESPACE/POD: `llama:1` or `llama:1:prod/llama-0`.
+pub fn full_name<'a>(
+    separator: &str,
+    model: &str,
+    version: &str,
+    labels: impl IntoIterator<Item = (&'a str, &'a str)>,
+) -> String {
+    let (mut namespace, mut pod) = ("", None);
+    for (name, value) in labels {
+        match name {
+            "namespace" => namespace = value,
+            "pod" => pod = Some(value),
+            _ => {}
+        }
+    }
+    let slash = if namespace.is_empty() { "" } else { "/" };
+    let pod = pod.map_or(String::new(), |pod| format!("{separator}{namespace}{slash}{pod}"));
+    format!("{model}{separator}{version}{pod}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_pod_of_an_engine_is_a_part_of_its_name() {
+        let mut name = EngineName::new("llama", "1", "trtllm-serve");
+        assert_eq!(name.full(), "llama:1");
+        name.labels.push(("pod".to_owned(), "llama-0".to_owned()));
+        assert_eq!(name.full(), "llama:1:llama-0");
+        name.labels.insert(0, ("namespace".to_owned(), "prod".to_owned()));
+        assert_eq!((name.full(), name.words()), ("llama:1:prod/llama-0".to_owned(), "llama 1 prod/llama-0".to_owned()));
     }
 }

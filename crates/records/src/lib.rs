@@ -30,7 +30,7 @@ pub mod timestamp;
 pub const RECENT_RECORDS: usize = 128;
 
 pub use bench_report::BenchReport;
-pub use engine_name::EngineName;
+pub use engine_name::{EngineName, full_name};
 pub use iteration::IterationStats;
 pub use message::Message;
 pub use objectives::Objectives;

@@ -5,6 +5,8 @@
 pub enum PodTrouble {
     /// It is scheduled, pulled or started.
     Loading(String),
+    /// It has failed and was started again.
+    Restarted(String),
     /// It has ended, or its node is lost.
     Down(String),
 }
@@ -12,7 +14,7 @@ pub enum PodTrouble {
 impl PodTrouble {
     #[must_use]
     pub fn why(&self) -> &str {
-        let (Self::Loading(why) | Self::Down(why)) = self;
+        let (Self::Loading(why) | Self::Restarted(why) | Self::Down(why)) = self;
         why
     }
 }

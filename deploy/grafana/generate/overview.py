@@ -14,7 +14,7 @@ def recorded(name, operation="sum", labels="", more=""):
 
 def build():
     severity = of_model("nv_trt_llm_limited_by_severity")
-    weight = f"{of_model('nv_trt_llm_limited_by')} * on (cluster, job, namespace, instance, model, version) group_left () ({severity} + 0.001)"
+    weight = f"{of_model('nv_trt_llm_limited_by')} * on (cluster, job, namespace, instance, pod, replica, model, version) group_left () ({severity} + 0.001)"
     causes = f"topk by ({PER_MODEL}) (1, {by(PER_MODEL + ', cause', weight)})"
     share_ready = f"{recorded('engines_ready:count')} / {recorded('engines:count')}"
     failing = f"{recorded('requests_failed:rate5m')} / ({recorded('requests_completed:rate5m')} + {recorded('requests_failed:rate5m')} > 0)"

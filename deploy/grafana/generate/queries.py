@@ -11,7 +11,7 @@ MODELS = f'{FLEET}, model=~"$model", version=~"$version"'
 ENGINE = f'{TARGET}, model=~"$model", version=~"$version"'
 GPU = f'{TARGET}, gpu_uuid=~"$gpu"'
 PER_MODEL = "cluster, namespace, model, version"
-PER_ENGINE = "cluster, pod, instance, model, version"
+PER_ENGINE = "cluster, pod, replica, instance, model, version"
 ENGINE_LEGEND = "{{model}} v{{version}} {{pod}} {{instance}} {{cluster}}"
 WHAT_TO_DO = runbook("limits.md#trtllmenginelimited")
 STATES = [(1, "idle", GREEN), (2, "busy", GREEN), (3, "starting", BLUE), (4, "stalled", RED), (5, "unreachable", ORANGE)]
@@ -121,7 +121,7 @@ def starts(labels: str) -> list[Marker]:
 
     def new(name: str, word: str) -> str:
         one = f"{name}{{{labels}}}"
-        return f"count by (cluster, model, version, {word}) ({one} unless on (cluster, job, instance, model, version, {word}) last_over_time({one}[1h] offset 2m) and on (cluster, job) last_over_time(up[1h] offset 2m))"
+        return f"count by (cluster, model, version, {word}) ({one} unless on (cluster, job, instance, pod, replica, model, version, {word}) last_over_time({one}[1h] offset 2m) and on (cluster, job) last_over_time(up[1h] offset 2m))"
 
     return [
         Marker("Engine restarts", BLUE, f"increase(nv_trt_llm_engine_restarts_total{{{labels}}}[2m]) > 0", "{{model}} restarted {{instance}}"),

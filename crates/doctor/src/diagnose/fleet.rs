@@ -70,7 +70,8 @@ pub(super) fn of_exporters(exporters: &[Exporter]) -> Vec<Replicas> {
     let replicas = exporters.iter().flat_map(|exporter| {
         exporter.engines.iter().filter_map(|engine| {
             let cause = engine.verdict.as_ref()?.cause.name().to_owned();
-            Some(Replica { model: engine.model.clone(), place: exporter.url.clone(), cause })
+            let pod = engine.labels.get("pod").map_or(String::new(), |pod| format!(" {pod}"));
+            Some(Replica { model: engine.model.clone(), place: format!("{}{pod}", exporter.url), cause })
         })
     });
     groups(replicas.collect())
@@ -163,7 +164,7 @@ async fn ask(target: &Target) -> Result<Vec<Replica>, Failure> {
         .map_err(|error| Failure::Unanswered(format!("/api/v1/query is not that of a Prometheus: {error}")))?;
     let replica = |Series { metric }: Series| {
         let label = |name: &str| metric.get(name).map(|value| one_line(value)).unwrap_or_default();
-        // These labels describe the exporter, so all engines of one exporter have the same place.
+        // Without `kubernetes:`, these labels describe the exporter, so all engines of one exporter have the same place.
         let places = ["namespace", "pod", "node", "instance"].map(label);
         let place = places.iter().filter(|value| !value.is_empty()).map(String::as_str).collect::<Vec<_>>().join(" ");
         Replica { model: label("model"), place, cause: label("cause") }

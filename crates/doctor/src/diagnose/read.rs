@@ -50,7 +50,7 @@ impl Exporter {
     fn of_past(past: &PastEngine, place: &Path, time: &str) -> Self {
         let name = &past.slot().name;
         Self {
-            url: format!("{} {} in {} at {time}", name.model, name.version, place.display()),
+            url: format!("{} in {} at {time}", name.words(), place.display()),
             is_read: true,
             engines: serde_json::from_str(&views::engines(&past.state)).unwrap_or_default(),
             gpus: past.state.gpus().gpus.iter().map(|gpu| gpu.identity.uuid.clone()).collect(),
@@ -111,7 +111,7 @@ async fn details(client: &mut Client, page: &str, engines: &[Engine]) -> Result<
     let mut records = Vec::new();
     for engine in engines {
         let query = form_urlencoded::Serializer::new(format!("last={RECENT_RECORDS}"))
-            .append_pair("engine", &format!("{}:{}", engine.model, engine.version))
+            .append_pair("engine", &engine.name(":"))
             .finish();
         // Ignore an error: the engine may have disappeared meanwhile.
         let body = client.get(&format!("/api/v1/iterations?{query}")).await.unwrap_or_default();

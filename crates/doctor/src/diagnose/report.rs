@@ -68,7 +68,7 @@ impl Report {
         let mut limited: Vec<_> = self.verdicts().filter(|(.., verdict)| verdict.severity > Severity::None).collect();
         limited.sort_by_key(|(.., verdict)| std::cmp::Reverse(verdict.severity));
         for (exporter, engine, verdict) in limited {
-            let (severity, name) = (verdict.severity.name().to_uppercase(), name(engine));
+            let (severity, name) = (verdict.severity.name().to_uppercase(), engine.name(" "));
             let _ = writeln!(out, "\n{severity} {}: engine {name}{}", verdict.cause.name(), at(&exporter.url, &name));
             verdict_text(&mut out, verdict);
         }
@@ -86,14 +86,14 @@ impl Report {
         for (exporter, engine) in self.engines() {
             let is_limited = engine.verdict.as_ref().is_some_and(|verdict| verdict.severity > Severity::None);
             let has_finding =
-                |(url, finding): &(&str, Finding)| *url == exporter.url && finding.subject == name(engine);
+                |(url, finding): &(&str, Finding)| *url == exporter.url && finding.subject == engine.name(" ");
             if !is_limited && !findings.iter().any(has_finding) {
                 let why = match (&engine.verdict, &engine.orchestrator) {
                     _ if engine.state == "starting" => format!(" ({})", engine.why),
                     (None, None) => ", not judged yet: that takes 15 s of work".to_owned(),
                     _ => ", nothing found".to_owned(),
                 };
-                let _ = writeln!(out, "engine {}: {}{why}", name(engine), engine.state);
+                let _ = writeln!(out, "engine {}: {}{why}", engine.name(" "), engine.state);
             }
         }
         for (_, engine) in self.engines().filter(|(_, engine)| engine.source == "log") {
@@ -117,8 +117,9 @@ impl Report {
     pub fn json(&self) -> Value {
         let exporters = self.exporters.iter().map(|exporter| {
             let engine = |engine: &Engine| {
-                let Engine { model, version, state, start_phase, why, verdict, .. } = engine;
-                json!({"model": model, "version": version, "state": state, "startPhase": start_phase, "why": why, "verdict": verdict})
+                let Engine { model, version, labels, state, start_phase, why, verdict, .. } = engine;
+                json!({"model": model, "version": version, "labels": labels, "state": state, "startPhase": start_phase, "why": why,
+                    "verdict": verdict})
             };
             json!({
                 "url": exporter.url,
@@ -140,10 +141,6 @@ impl Report {
             "findings": findings.collect::<Value>(),
         })
     }
-}
-
-fn name(engine: &Engine) -> String {
-    format!("{} {}", engine.model, engine.version)
 }
 
 fn verdict_text(out: &mut String, verdict: &Verdict) {

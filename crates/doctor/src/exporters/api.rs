@@ -37,7 +37,7 @@ pub(crate) async fn gpus(client: &mut Client) -> Result<Gpus, Failure> {
     Ok(gpus)
 }
 
-/// The last minutes of one engine as spans of time, the oldest first. `engine` is `model:version`.
+/// The last minutes of one engine as spans of time, the oldest first. `engine` is its full name.
 pub(crate) async fn history(client: &mut Client, engine: &str) -> Result<Vec<Slot>, Failure> {
     let query = form_urlencoded::Serializer::new(String::new()).append_pair("engine", engine).finish();
     let mut answer: History = read(client, &format!("/api/v1/history?{query}")).await?;

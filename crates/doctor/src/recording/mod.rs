@@ -11,7 +11,6 @@ use crate::exporters::api::Model;
 use trtllm_config::ConfigError;
 use trtllm_intake::past::{PastEngine, engines_at};
 use trtllm_recording::{Line, OpenRecordingError, Recording};
-use trtllm_records::EngineName;
 
 /// The engines of a recording at a time in µs since 1970 UTC (default: its end). Fails if the recording has nothing of this time.
 pub(super) fn past(directory: &Path, at_us: Option<i64>, engine: Option<&str>) -> Result<Vec<PastEngine>, ConfigError> {
@@ -36,10 +35,7 @@ pub(super) fn model(directory: &Path, at_us: Option<i64>, engine: Option<&str>) 
         let why = "it has several engines; choose one with --engine MODEL:VERSION".to_owned();
         return Err(ConfigError::Recording { path: directory.to_owned(), why });
     };
-    let slot = past.slot();
-    let EngineName { model, version, .. } = slot.name.clone();
-    let configuration = slot.lock().configuration();
-    Ok(Model { model, version, at: Some(past.at_us as f64 / 1e6), configuration, present: slot.measured() })
+    Ok(Model::of(&past.slot(), Some(past.at_us as f64 / 1e6)))
 }
 
 fn unreadable(directory: &Path, error: OpenRecordingError) -> ConfigError {

@@ -19,7 +19,7 @@ pub struct ExporterReading {
     pub history: Option<(EngineId, Vec<Slot>)>,
 }
 
-/// `model:version`, as the API names an engine.
+/// The full name of an engine in the API.
 pub type EngineId = String;
 
 /// An exporter, and its last reading.
@@ -112,7 +112,7 @@ impl Row<'_> {
     }
 
     pub(super) fn id(&self) -> EngineId {
-        format!("{}:{}", self.engine.model, self.engine.version)
+        self.engine.name(":")
     }
 
     /// The last minutes of the engine; empty if they were not read.

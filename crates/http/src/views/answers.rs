@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use trtllm_engines::EngineSlot;
 use trtllm_records::gpu::Gpu;
+use trtllm_records::{EngineName, full_name};
 use trtllm_verdict::findings::Finding;
 use trtllm_verdict::verdict::Verdict;
 use trtllm_what_if::MeasuredEngine;
@@ -40,6 +42,8 @@ pub struct Findings {
 pub struct EngineVerdict {
     pub model: String,
     pub version: String,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
     pub verdict: Option<Verdict>,
 }
 
@@ -71,6 +75,8 @@ pub struct History {
 pub struct EngineHistory {
     pub model: String,
     pub version: String,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
     pub slots: Vec<Slot>,
 }
 
@@ -111,6 +117,8 @@ pub struct GpuSlot {
 pub struct Model {
     pub model: String,
     pub version: String,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
     /// Seconds since 1970. Absent for the present, so the API never has it.
     #[serde(skip)]
     pub at: Option<f64>,
@@ -118,6 +126,26 @@ pub struct Model {
     #[serde(default)]
     pub configuration: BTreeMap<String, String>,
     pub present: MeasuredEngine,
+}
+
+impl Model {
+    /// `at`: the time in seconds since 1970, or `None` for the present.
+    #[must_use]
+    pub fn of(slot: &EngineSlot, at: Option<f64>) -> Self {
+        let EngineName { model, version, labels, .. } = slot.name.clone();
+        let configuration = slot.lock().configuration();
+        Self { model, version, labels: labels.into_iter().collect(), at, configuration, present: slot.measured() }
+    }
+
+    /// The name in texts for people.
+    #[must_use]
+    pub fn name(&self) -> String {
+        of_labels(" ", &self.model, &self.version, &self.labels)
+    }
+}
+
+pub(super) fn of_labels(separator: &str, model: &str, version: &str, labels: &BTreeMap<String, String>) -> String {
+    full_name(separator, model, version, labels.iter().map(|(name, value)| (name.as_str(), value.as_str())))
 }
 
 /// JSON of `/api/v1/discovery`: what `--source auto` found at one address, as text for people.

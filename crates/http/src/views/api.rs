@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use trtllm_engines::{EngineSlot, RECENT_RECORDS, State};
 use trtllm_fold::batch_time::BatchTime;
+use trtllm_records::EngineName;
 
 use super::answers::{Derived, Discovered, EngineVerdict, Findings, Gpus, Model, Versioned};
 use super::engine::Engine;
@@ -40,7 +41,8 @@ pub(super) fn engine(slot: &EngineSlot) -> Value {
 pub fn findings(state: &State) -> Value {
     let verdict = |slot: &Arc<EngineSlot>| {
         let verdict = slot.with_judged(|judged| judged.verdict.verdict().cloned());
-        EngineVerdict { model: slot.name.model.clone(), version: slot.name.version.clone(), verdict }
+        let EngineName { model, version, labels, .. } = slot.name.clone();
+        EngineVerdict { model, version, labels: labels.into_iter().collect(), verdict }
     };
     let engines = state.slots().iter().map(verdict).collect();
     without_nulls(&Versioned::new(Findings { engines, findings: state.findings() }))
@@ -65,10 +67,7 @@ pub fn discovery(state: &State) -> Value {
 /// The costs of an engine's iterations and its last requests. Fails if the parameter `engine` names no engine or several.
 pub fn model(state: &State, query: &str) -> Result<Value, InvalidQuery> {
     let slot = chosen_engine(query, state)?;
-    let (model, version) = (slot.name.model.clone(), slot.name.version.clone());
-    let configuration = slot.lock().configuration();
-    let model = Model { model, version, at: None, configuration, present: slot.measured() };
-    Ok(without_nulls(&Versioned::new(model)))
+    Ok(without_nulls(&Versioned::new(Model::of(&slot, None))))
 }
 
 /// The sources that were never polled successfully, one line each; `None` if there is no such source. If the exporter
@@ -80,7 +79,7 @@ pub fn not_ready(state: &State) -> Option<String> {
         let why = reasons::without_addresses(&engine).unwrap_or_default();
         // A pod that loads its model is found, so `kubernetes:` is ready.
         (!engine.source.ready && slot.origin.pod.is_none())
-            .then(|| format!("{} {} ({}): {why}\n", name.model, name.version, name.source))
+            .then(|| format!("{} ({}): {why}\n", name.words(), name.source))
     };
     Some(state.slots().iter().filter_map(missing).collect::<String>()).filter(|missing| !missing.is_empty())
 }
@@ -97,7 +96,7 @@ pub fn trouble(state: &State) -> String {
         let endpoint = engine.source.endpoint_error.as_ref().map(|_| ENDPOINT_ERROR);
         let notice = engine.source.notice.or(endpoint).map(str::to_owned);
         let why = reasons::without_addresses(&engine).or(stale).or(notice)?;
-        Some(format!("{} {} ({}): {why}\n", name.model, name.version, name.source))
+        Some(format!("{} ({}): {why}\n", name.words(), name.source))
     };
     state.slots().iter().filter_map(failing).collect()
 }
@@ -181,17 +180,19 @@ fn parameter<T>(
     Ok(parsed.collect::<Result<Vec<T>, _>>()?.pop())
 }
 
-/// The engine with this name: `model` or `model:version`. An empty name means the only engine.
+/// The engine with this name: `model`, `model:version`, or its full name. An empty name means the only engine.
 fn find_engine(engine: &str, state: &State) -> Result<Arc<EngineSlot>, InvalidQuery> {
     let known = state.slots();
-    let full = |slot: &EngineSlot| format!("{}:{}", slot.name.model, slot.name.version);
-    let names = |of: &[&Arc<EngineSlot>]| of.iter().map(|slot| full(slot)).collect::<Vec<_>>().join(", ");
+    let names = |of: &[&Arc<EngineSlot>]| of.iter().map(|slot| slot.name.full()).collect::<Vec<_>>().join(", ");
     // A full name has priority, because the model's name of another engine may contain a colon.
-    if let Some(slot) = known.iter().find(|slot| full(slot) == engine) {
+    if let Some(slot) = known.iter().find(|slot| slot.name.full() == engine) {
         return Ok(Arc::clone(slot));
     }
-    let matches: Vec<&Arc<EngineSlot>> =
-        known.iter().filter(|slot| engine.is_empty() || slot.name.model == engine).collect();
+    let is_meant = |slot: &&Arc<EngineSlot>| {
+        let name = &slot.name;
+        engine.is_empty() || name.model == engine || format!("{}:{}", name.model, name.version) == engine
+    };
+    let matches: Vec<&Arc<EngineSlot>> = known.iter().filter(is_meant).collect();
     match matches.as_slice() {
         [slot] => Ok(Arc::clone(slot)),
         [] => {

@@ -8,6 +8,7 @@ use trtllm_engines::{EngineJudgement, EngineSlot, StartPhase};
 use trtllm_fold::EngineTotals;
 use trtllm_verdict::verdict::Verdict;
 
+use super::answers;
 use super::history;
 use super::numbers::{LoadJson, Numbers, OrchestratorJson};
 use super::reasons;
@@ -89,6 +90,12 @@ pub struct Totals {
 }
 
 impl Engine {
+    /// The name by which people choose the engine, with `:` between its parts; with another separator for texts.
+    #[must_use]
+    pub fn name(&self, separator: &str) -> String {
+        answers::of_labels(separator, &self.model, &self.version, &self.labels)
+    }
+
     pub(super) fn of(slot: &EngineSlot, engine: &trtllm_engines::Engine, judged: &EngineJudgement) -> Self {
         let (name, source) = (&slot.name, &engine.source);
         let orchestrator = |totals| {

@@ -5,6 +5,7 @@ use serde_json::Value;
 
 use trtllm_analysis::window::{Mark, Span};
 use trtllm_engines::{EngineJudgement, EngineSlot, State};
+use trtllm_records::EngineName;
 use trtllm_verdict::gpu_window::{GpuMark, GpuWindow};
 
 use super::answers::{EngineHistory, GpuHistory, GpuSlot, Slot};
@@ -40,8 +41,8 @@ fn of_engine(engine: &EngineSlot, seconds: f64) -> Value {
         let recent = judged.window.slots().filter(recent);
         recent.map(|(span, mark)| Slot { ago: newest - mark.at, numbers: Numbers::of(&span) }).collect()
     });
-    let (model, version) = (engine.name.model.clone(), engine.name.version.clone());
-    without_nulls(&EngineHistory { model, version, slots })
+    let EngineName { model, version, labels, .. } = engine.name.clone();
+    without_nulls(&EngineHistory { model, version, labels: labels.into_iter().collect(), slots })
 }
 
 fn of_gpu(gpu: &GpuWindow, seconds: f64) -> Value {

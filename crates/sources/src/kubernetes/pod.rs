@@ -7,6 +7,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use trtllm_records::PodTrouble;
 use trtllm_records::gpu::PodName;
+use trtllm_records::timestamp::parse_timestamp;
 
 use crate::discovery::command::ServeCommand;
 use crate::discovery::{FoundPod, USUAL_PORT, short};
@@ -26,6 +27,8 @@ const PORT_NAMES: [&str; 6] = ["trtllm-serve", "serve", "http", "http-serve", "a
 const MAX_WORDS: usize = 1000;
 /// The longest text of Kubernetes that is shown, in characters.
 const MAX_MESSAGE: usize = 200;
+/// The most time from a container's start until its pod is told to be not ready because the one before has ended, in microseconds.
+const RESTART_MICROS: i64 = 10_000_000;
 
 #[derive(Debug, Clone, Deserialize)]
 pub(super) struct Pod {
@@ -110,6 +113,7 @@ struct Condition {
     status: String,
     reason: String,
     message: String,
+    last_transition_time: String,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -126,7 +130,7 @@ struct ContainerStatus {
 #[serde(default)]
 struct ContainerState {
     waiting: Option<Waiting>,
-    running: Option<Value>,
+    running: Option<Running>,
     terminated: Option<Terminated>,
 }
 
@@ -134,6 +138,12 @@ struct ContainerState {
 #[serde(default)]
 struct Waiting {
     reason: String,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Running {
+    started_at: String,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -297,18 +307,32 @@ fn trouble(status: &Status, container: &str, only_containers: bool) -> Option<Po
         return Some(PodTrouble::Down(status.phase.clone()));
     }
     let is = |kind: &str, value: &str| status.conditions.iter().any(|it| it.r#type == kind && it.status == value);
-    match (state.running.is_some(), ready, last) {
+    let Some(running) = &state.running else { return Some(PodTrouble::Loading("Pending".to_owned())) };
+    match (ready, last_state.terminated.as_ref()) {
         // If a kubelet no longer reports, the control plane changes only the condition Ready of its pods.
-        (true, true, _) if only_containers && is("Ready", "False") && is("ContainersReady", "True") => {
+        (true, _) if only_containers && is("Ready", "False") && is("ContainersReady", "True") => {
             Some(PodTrouble::Down("the node is not ready".to_owned()))
         }
-        (true, true, _) => None,
-        (true, false, Some(last)) => Some(PodTrouble::Loading(format!("started again after {last}"))),
-        (true, false, None) => {
+        (true, _) => None,
+        // The last end stays in the status for good.
+        (false, Some(_)) if was_ready(running, status) => None,
+        (false, Some(last)) => {
+            let why = format!("started again after {}", end_of(last));
+            Some(if last.exit_code == 0 { PodTrouble::Loading(why) } else { PodTrouble::Restarted(why) })
+        }
+        (false, None) => {
             (*started == Some(false)).then(|| PodTrouble::Loading("the startup probe has not succeeded yet".to_owned()))
         }
-        (false, ..) => Some(PodTrouble::Loading("Pending".to_owned())),
     }
+}
+
+/// Whether a container that is not ready has been ready since it was started: the server itself says why it no longer is. Without the
+/// times, no.
+fn was_ready(running: &Running, status: &Status) -> bool {
+    let micros = |text: &str| parse_timestamp(text).map(|time| time.micros);
+    let unready = status.conditions.iter().find(|it| it.r#type == "ContainersReady" && it.status == "False");
+    let changed = unready.and_then(|condition| micros(&condition.last_transition_time));
+    changed.zip(micros(&running.started_at)).is_some_and(|(changed, started)| changed > started + RESTART_MICROS)
 }
 
 fn end_of(Terminated { reason, exit_code }: &Terminated) -> String {

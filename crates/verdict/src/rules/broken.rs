@@ -60,9 +60,14 @@ pub(super) fn unavailable(input: &VerdictInput) -> Option<Found> {
 /// The rule for an engine or orchestrator that does not answer.
 pub(crate) fn silent(state: EngineState, silence: Option<&Silence>) -> Option<Found> {
     let silence = silence?;
-    if let Some(PodTrouble::Down(why)) = &silence.pod {
+    let by_kubernetes = match &silence.pod {
+        Some(PodTrouble::Down(why)) => Some(("The engine's pod is down", why)),
+        Some(PodTrouble::Restarted(why)) => Some(("The engine's container has failed, and loads the model again", why)),
+        Some(PodTrouble::Loading(_)) | None => None,
+    };
+    if let Some((what, why)) = by_kubernetes {
         return Some(
-            Found::new(format!("The engine's pod is down, for {} so far: {why}.", time(silence.seconds)))
+            Found::new(format!("{what}, for {} so far: {why}.", time(silence.seconds)))
                 .with("time without an answer", silence.seconds, Unit::Seconds, None)
                 // The reason is known, so waiting shows nothing more.
                 .severity(Severity::Critical)
@@ -314,6 +319,11 @@ mod tests {
             (silence.is_loading, silence.pod) = (true, Some(PodTrouble::Loading("ImagePullBackOff".to_owned())));
         });
         assert_eq!((&*says, severity), ("The model loads, for 2 min so far (ImagePullBackOff).", Severity::Info));
+        let (says, severity) = told(|silence| {
+            (silence.is_loading, silence.pod) = (true, Some(PodTrouble::Restarted("OOMKilled".to_owned())));
+        });
+        assert!(says.starts_with("The engine's container has failed, and loads the model again"), "{says}");
+        assert_eq!(severity, Severity::Critical);
     }
 
     #[test]

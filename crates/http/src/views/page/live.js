@@ -28,7 +28,8 @@ const severityOf = ({ verdict }) => verdict?.severity ?? "none";
 const badge = (engine) => (severityOf(engine) === "none" ? [engine.state, engine.state] : [engine.verdict.cause.replaceAll("_", " "), engine.verdict.severity]);
 const reason = (engine) => (severityOf(engine) === "none" ? engine.why : engine.verdict.says);
 const keyOf = ({ model, version, labels, orchestrator }) => JSON.stringify([model, version, labels, orchestrator !== undefined]);
-const nameOf = ({ model, version }) => `${model}:${version}`;
+const podOf = ({ namespace, pod } = {}) => pod && [namespace, pod].filter(Boolean).join("/");
+const nameOf = ({ model, version, labels }) => [model, version, podOf(labels)].filter(Boolean).join(":");
 
 /** Keeps one item per key, in the order of the keys. */
 class Items {

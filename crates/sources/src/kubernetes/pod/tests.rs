@@ -164,7 +164,19 @@ fn a_container_that_starts_is_loading_and_one_that_has_ended_is_down() {
     assert_eq!(with_state(json!({"name": "server", "state": killed})), down("OOMKilled, exit code 137"));
     let starting = |last: Value, started| json!({"name": "server", "ready": false, "started": started, "state": {"running": {}}, "lastState": last});
     assert_eq!(with_state(starting(json!({}), false)), loading("the startup probe has not succeeded yet"));
-    assert_eq!(with_state(starting(killed, true)), loading("started again after OOMKilled, exit code 137"));
+    let restarted = || Some(PodTrouble::Restarted("started again after OOMKilled, exit code 137".to_owned()));
+    assert_eq!(with_state(starting(killed.clone(), true)), restarted());
+    let finished = json!({"terminated": {"reason": "Completed", "exitCode": 0}});
+    assert_eq!(with_state(starting(finished, true)), loading("started again after Completed, exit code 0"));
+    // It was ready after an old restart, so it does not load: the server itself says why it no longer answers.
+    let unready_at = |time: &str| {
+        let mut container = starting(killed.clone(), true);
+        container["state"]["running"] = json!({"startedAt": "2026-11-29T20:00:00Z"});
+        let condition = json!({"type": "ContainersReady", "status": "False", "lastTransitionTime": time});
+        with_status(json!({"containerStatuses": [container], "conditions": [condition]}))
+    };
+    assert_eq!([unready_at("2026-11-29T19:59:50Z"), unready_at("2026-11-29T20:00:02Z")], [restarted(), restarted()]);
+    assert_eq!(unready_at("2026-11-30T08:00:00Z"), None);
     // It runs, and its readiness probe fails: the server itself says why.
     assert_eq!(with_state(starting(json!({}), true)), None);
     let evicted = json!({"phase": "Failed", "reason": "Evicted", "message": "The node was low on resource: memory."});
