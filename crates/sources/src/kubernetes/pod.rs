@@ -113,7 +113,8 @@ struct Condition {
     status: String,
     reason: String,
     message: String,
-    last_transition_time: String,
+    /// Null if nobody has set it.
+    last_transition_time: Option<String>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -143,7 +144,7 @@ struct Waiting {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct Running {
-    started_at: String,
+    started_at: Option<String>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -329,7 +330,7 @@ fn trouble(status: &Status, container: &str, only_containers: bool) -> Option<Po
 /// Whether a container that is not ready has been ready since it was started: the server itself says why it no longer is. Without the
 /// times, no.
 fn was_ready(running: &Running, status: &Status) -> bool {
-    let micros = |text: &str| parse_timestamp(text).map(|time| time.micros);
+    let micros = |time: &Option<String>| Some(parse_timestamp(time.as_ref()?)?.micros);
     let unready = status.conditions.iter().find(|it| it.r#type == "ContainersReady" && it.status == "False");
     let changed = unready.and_then(|condition| micros(&condition.last_transition_time));
     changed.zip(micros(&running.started_at)).is_some_and(|(changed, started)| changed > started + RESTART_MICROS)

@@ -169,14 +169,18 @@ fn a_container_that_starts_is_loading_and_one_that_has_ended_is_down() {
     let finished = json!({"terminated": {"reason": "Completed", "exitCode": 0}});
     assert_eq!(with_state(starting(finished, true)), loading("started again after Completed, exit code 0"));
     // It was ready after an old restart, so it does not load: the server itself says why it no longer answers.
-    let unready_at = |time: &str| {
+    let unready_at = |time: Value| {
         let mut container = starting(killed.clone(), true);
         container["state"]["running"] = json!({"startedAt": "2026-11-29T20:00:00Z"});
         let condition = json!({"type": "ContainersReady", "status": "False", "lastTransitionTime": time});
         with_status(json!({"containerStatuses": [container], "conditions": [condition]}))
     };
-    assert_eq!([unready_at("2026-11-29T19:59:50Z"), unready_at("2026-11-29T20:00:02Z")], [restarted(), restarted()]);
-    assert_eq!(unready_at("2026-11-30T08:00:00Z"), None);
+    assert_eq!(
+        ["2026-11-29T19:59:50Z", "2026-11-29T20:00:02Z"].map(|time| unready_at(json!(time))),
+        [restarted(), restarted()]
+    );
+    assert_eq!(unready_at(Value::Null), restarted());
+    assert_eq!(unready_at(json!("2026-11-30T08:00:00Z")), None);
     // It runs, and its readiness probe fails: the server itself says why.
     assert_eq!(with_state(starting(json!({}), true)), None);
     let evicted = json!({"phase": "Failed", "reason": "Evicted", "message": "The node was low on resource: memory."});
