@@ -36,7 +36,6 @@ NAMES = {
     "errors": {"error_rate"},
     "memory": {"error_rate"},  # "Server-side OOM"
     "load": {"queue_pressure", "queue_latency", "QUEUE_PRESSURE"},
-    "generation_queue": {"queue_pressure", "queue_latency", "QUEUE_PRESSURE"},
     "batch_limit": {"queue_pressure", "queue_latency", "QUEUE_PRESSURE"},
     "token_limit": {"ttft_bottleneck", "PREFILL_PRESSURE"},
     "context_blocking": {"ttft_bottleneck", "PREFILL_PRESSURE"},
@@ -56,7 +55,7 @@ def findings(tool, prometheus, home):
         "inference-doctor": [f"--prometheus={prometheus}", "--window=1m", "--ttft-slo-ms=2000", "--tpot-slo-ms=100", "--fail-on=never", "--json"],
     }[tool]
     # vllm-doctor reads a file of settings in its folder and its home.
-    answered = subprocess.run([program, "diagnose", *arguments], cwd=home, env={"HOME": home}, capture_output=True, check=True, text=True)
+    answered = subprocess.run([program, "diagnose", *arguments], cwd=home, env={"HOME": home}, stdout=subprocess.PIPE, check=True, text=True)
     answer = json.loads(answered.stdout)
     return [one["id"] for one in answer["checks"] if one["finding"]] if tool == "vllm-doctor" else [one["id"] for one in answer["findings"]]
 
