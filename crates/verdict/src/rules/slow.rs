@@ -124,14 +124,23 @@ pub(super) fn host(input: &VerdictInput) -> Option<Found> {
     let iteration = input.now.distributions.iteration.mean();
     let share = input.forward_share();
     let forward = share.zip(iteration).map(|(share, seconds)| share * seconds);
-    let (remedy, settings) = input.by_backend::<(_, &[&str])>(
-        (
-            "Give the process more CPU; keep the overlap scheduler on (disable_overlap_scheduler: false) and CUDA graphs \
-             (cuda_graph_config); turn off what costs time for each request, such as logits processors and detailed statistics.",
-            &["disable_overlap_scheduler", "cuda_graph_config"],
+    // The part of an iteration that grows with its requests, beyond the GPU's.
+    let is_of_requests = input.demand().is_some_and(|(_, generation)| generation - (1.0 - idle) > idle / 2.0);
+    let (remedy, settings) = match is_of_requests {
+        true => (
+            "Turn off what costs the host time for each request, such as logits processors and detailed statistics, and give the process \
+             more CPU.",
+            &[][..],
         ),
-        ("Give the process more CPU, and turn off what costs time for each request, such as logits post-processors.", &[]),
-    );
+        false => input.by_backend::<(_, &[&str])>(
+            (
+                "Give the process more CPU; keep the overlap scheduler on (disable_overlap_scheduler: false) and CUDA graphs \
+                 (cuda_graph_config).",
+                &["disable_overlap_scheduler", "cuda_graph_config"],
+            ),
+            ("Give the process more CPU.", &[]),
+        ),
+    };
     Some(
         Found::new(format!("The GPU waits for the host in {} of each iteration.", percent(idle)))
             .with("share of an iteration without a kernel", idle, Unit::Share, IDLE_GPU)
