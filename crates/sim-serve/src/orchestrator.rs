@@ -1,10 +1,10 @@
 //! The page of the orchestrator of disaggregated serving. It counts its calls to the workers as upstream's `OpenAIHttpClient` does:
 //! a stream that a worker refuses is in no counter of errors, and a stream that breaks is in one, even if it is retried.
 
-use trtllm_sim::End;
-use trtllm_sim::pair::{Side, Unanswered};
+use trtllm_sim::pair::Side;
 use trtllm_sim::record::Entry;
 use trtllm_sim::truth::Truth;
+use trtllm_sim::{End, Unanswered};
 
 use crate::families::{CALL, FIRST_TOKEN, Histogram, Text};
 

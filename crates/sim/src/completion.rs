@@ -1,11 +1,12 @@
 //! The end of a batch: its requests receive their tokens, and finished ones end.
 
 use crate::config::Role;
-use crate::engine::{Engine, Progress};
-use crate::launch::Launched;
+use crate::engine::Engine;
+use crate::passes::Launched;
 use crate::record::StepTime;
 use crate::request::Request;
 use crate::scheduler::transfer_seconds;
+use crate::step::Progress;
 use crate::truth::BatchTruth;
 
 /// Share of the GPU's time that sampling takes.

@@ -8,39 +8,15 @@ use crate::config::Config;
 use crate::faults::Faults;
 use crate::frontend::FrontendState;
 use crate::gpu::{Gpu, GpuState};
-use crate::launch::Launched;
 use crate::load::{Arrival, Generator};
-use crate::pair::{Peer, Unanswered};
-use crate::passes::{Passes, Phase};
+use crate::passes::{Launched, Passes, Phase};
 use crate::random::{Random, mix};
-use crate::record::{End, Entry, Record, Row};
+use crate::record::{End, Entry};
 use crate::request::Request;
 use crate::scheduler::{Batch, Rank};
+use crate::step::{Progress, Step, Unanswered};
 use crate::truth::Truth;
 use crate::writer::Writer;
-
-/// What happened in a step.
-#[derive(Debug, Default)]
-pub struct Step {
-    pub records: Vec<Record>,
-    /// Rows of requests, with their iteration. Empty with PyTorch, which writes the rows into the record.
-    pub rows: Vec<(u64, Vec<Row>)>,
-    pub entries: Vec<Entry>,
-    /// Requests that ended without an answer since the last step.
-    pub unanswered: Vec<Unanswered>,
-    /// What watched requests received.
-    pub progress: Vec<Progress>,
-    /// When to call [`Engine::step`] next. Absent if nothing happens before the next submission.
-    pub next: Option<f64>,
-}
-
-/// Tokens that a watched request received, or its end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Progress {
-    pub id: u64,
-    pub tokens: u32,
-    pub end: Option<End>,
-}
 
 /// One simulated engine. It has no clock: call [`Engine::step`] at the time that the last step returned.
 #[derive(Debug)]
@@ -82,6 +58,15 @@ pub struct Engine {
     pub(crate) writer: Writer,
     gpu: GpuState,
     pub(crate) truth: Truth,
+}
+
+/// What a context engine knows about the generation engine that continues its answers.
+#[derive(Debug, Default)]
+pub(crate) struct Peer {
+    /// Requests in the generation engine.
+    pub(crate) in_flight: usize,
+    /// For each answer since the last step: the request for the generation engine, and the entry of the context engine.
+    pub(crate) handed_over: Vec<(Arrival, Entry)>,
 }
 
 impl Engine {

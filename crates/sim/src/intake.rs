@@ -3,31 +3,14 @@
 use std::collections::VecDeque;
 
 use crate::config::Role;
-use crate::engine::{Engine, Progress};
+use crate::engine::Engine;
 use crate::load::Arrival;
-use crate::pair::Unanswered;
+use crate::passes::Intake;
 use crate::record::{End, Entry, Row, Stage};
 use crate::request::Request;
 use crate::scheduler::{Rank, blocks_at_end};
+use crate::step::{Progress, Unanswered};
 use crate::truth::{RequestParts, RequestTruth};
-
-/// Requests that became active in one pass.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Intake {
-    /// Their number on each rank.
-    pub(crate) new: Vec<u32>,
-    pub(crate) queue_seconds: f64,
-}
-
-impl Intake {
-    pub(crate) fn add(&mut self, more: &Self) {
-        self.new.resize(more.new.len(), 0);
-        for (new, more) in self.new.iter_mut().zip(&more.new) {
-            *new += more;
-        }
-        self.queue_seconds += more.queue_seconds;
-    }
-}
 
 impl Engine {
     /// Passes all arrivals until `now` to the frontend.

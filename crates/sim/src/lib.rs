@@ -26,12 +26,14 @@ mod report;
 mod request;
 pub mod scenario;
 mod scheduler;
+mod step;
 pub mod truth;
 pub mod write;
 mod writer;
 
 pub use config::Config;
-pub use engine::{Engine, Progress, Step};
+pub use engine::Engine;
 pub use gpu::Gpu;
 pub use load::Arrival;
 pub use record::{End, Stage};
+pub use step::{Progress, Step, Unanswered};

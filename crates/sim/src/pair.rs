@@ -4,38 +4,16 @@
 use std::collections::HashMap;
 
 use crate::config::{Config, Role};
-use crate::engine::{Engine, Step};
+use crate::engine::{Engine, Peer};
 use crate::load::{Arrival, Arrivals, Load};
 use crate::random::mix;
 use crate::record::{End, Entry};
+use crate::step::{Step, Unanswered};
 
 /// Upstream repeats a request up to this many times if its connection breaks before the first line (`_post_with_retry`).
 const RETRIES: u32 = 5;
 /// Seconds before a retry (`retry_interval_sec`).
 const RETRY_INTERVAL: f64 = 1.0;
-
-/// A request that ended without an answer.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Unanswered {
-    pub id: u64,
-    pub end: End,
-    pub nonstream: bool,
-    /// The server refused it with an HTTP error, or did not listen.
-    pub is_refused: bool,
-    /// Whether the client has received a part of the answer.
-    pub is_begun: bool,
-    /// The orchestrator sends it again.
-    pub is_retried: bool,
-}
-
-/// What a context engine knows about the generation engine that continues its answers.
-#[derive(Debug, Default)]
-pub(crate) struct Peer {
-    /// Requests in the generation engine.
-    in_flight: usize,
-    /// For each answer since the last step: the request for the generation engine, and the entry of the context engine.
-    handed_over: Vec<(Arrival, Entry)>,
-}
 
 /// A request in the generation engine.
 #[derive(Debug)]

@@ -3,7 +3,7 @@
 
 use crate::cost::Work;
 use crate::engine::Engine;
-use crate::launch::Launched;
+use crate::passes::Launched;
 use crate::request::{Request, Share};
 
 impl Engine {

@@ -1,16 +1,7 @@
 //! The passes of the PyTorch loop: when each began and how long it took. As upstream's `_profiler`: a pass includes the
 //! wait for work at its begin, and under the overlap scheduler the wait for the tokens of the batch before.
 
-use crate::cost::Work;
-use crate::engine::Engine;
-use crate::intake::Intake;
-
-/// Share of the host's work that is done before the launch of a batch. The rest follows when the tokens of the batch
-/// before are handled.
-pub(crate) const BUILD: f64 = 0.75;
-
-/// Least seconds of a pass without work. Such a pass is repeated until something can be scheduled.
-const SPIN: f64 = 0.001;
+use crate::scheduler::Batch;
 
 /// What the loop does next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,50 +45,43 @@ impl Passes {
     }
 }
 
-impl Engine {
-    /// Whether the loop launches a batch before it handles the batch before.
-    pub(crate) fn overlaps(&self) -> bool {
-        self.config.costs.overlap && !self.config.release.is_cpp()
-    }
+/// Requests that became active in one pass.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Intake {
+    /// Their number on each rank.
+    pub(crate) new: Vec<u32>,
+    pub(crate) queue_seconds: f64,
+}
 
-    /// Seconds of a pass that can schedule nothing.
-    pub(crate) fn spin_seconds(&self) -> f64 {
-        self.config.costs.host_seconds(&Work::default()).max(SPIN)
+impl Intake {
+    pub(crate) fn add(&mut self, more: &Self) {
+        self.new.resize(more.new.len(), 0);
+        for (new, more) in self.new.iter_mut().zip(&more.new) {
+            *new += more;
+        }
+        self.queue_seconds += more.queue_seconds;
     }
+}
 
-    /// Numbers the passes that found nothing to schedule since the last step. If no request is active, the running pass
-    /// waits for one and has its number already.
-    pub(crate) fn spin(&mut self, now: f64) {
-        let seconds = now - self.passes.begin;
-        if self.config.release.is_cpp() || seconds <= 0.0 || self.ranks.iter().all(|rank| rank.active.is_empty()) {
-            return;
-        }
-        let passes = (seconds / self.spin_seconds()).round().max(1.0);
-        if passes > 1.0 {
-            self.iter += passes as u64 - 1;
-            self.passes.last = seconds / passes;
-            self.passes.begin = now - self.passes.last;
-        }
-        self.end_pass(now);
-    }
-
-    /// Ends the running pass.
-    pub(crate) fn end_pass(&mut self, now: f64) {
-        let passes = &mut self.passes;
-        (passes.before_last, passes.last, passes.begin) = (passes.last, now - passes.begin, now);
-        self.iter += 1;
-    }
-
-    /// After the tokens of a batch are handled: begins the work that the pass still has. If it has none, ends the pass and returns false.
-    pub(crate) fn begin_tail(&mut self, now: f64) -> bool {
-        let seconds = std::mem::take(&mut self.passes.tail_seconds);
-        if self.passes.phase == Phase::Handle && seconds > 0.0 {
-            self.passes.wait(Phase::Finish, Some(now + seconds));
-            return true;
-        }
-        if self.passes.phase != Phase::Fetch && !self.config.release.is_cpp() {
-            self.end_pass(now);
-        }
-        false
-    }
+/// A batch whose tokens are not handled yet.
+#[derive(Debug, Default)]
+pub(crate) struct Launched {
+    /// The pass that formed it: its number, its begin, and when it took new requests after its wait for work.
+    pub(crate) pass: u64,
+    pub(crate) pass_begin: f64,
+    pub(crate) at: f64,
+    /// When its time begins: when it was formed, or when the GPU ended the batch before, if that is later.
+    pub(crate) since: f64,
+    /// When the GPU begins and ends it.
+    pub(crate) start: f64,
+    pub(crate) end: f64,
+    pub(crate) gpu: f64,
+    /// Seconds added by faults.
+    pub(crate) delay: f64,
+    pub(crate) batches: Vec<Batch>,
+    /// Active requests of each rank when the pass had taken new requests.
+    pub(crate) active: Vec<u32>,
+    pub(crate) intake: Intake,
+    /// The slot of this batch in the shares of its requests.
+    pub(crate) slot: usize,
 }

@@ -4,12 +4,12 @@
 
 use crate::completion::SAMPLING;
 use crate::config::{Era, Release, Role};
-use crate::engine::{Engine, Step};
-use crate::intake::Intake;
-use crate::launch::Launched;
+use crate::engine::Engine;
+use crate::passes::{Intake, Launched};
 use crate::random::Random;
 use crate::record::{CacheView, Record, Row, SpeculationCounts, Stage};
 use crate::scheduler::Batch;
+use crate::step::Step;
 use crate::writer::Writer;
 
 impl Writer {

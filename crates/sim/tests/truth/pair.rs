@@ -4,9 +4,9 @@ use std::collections::HashMap;
 
 use trtllm_sim::config::{CacheManager, Era, Fault, Release};
 use trtllm_sim::load::{Arrivals, Length};
-use trtllm_sim::pair::{Pair, Side, Unanswered};
+use trtllm_sim::pair::{Pair, Side};
 use trtllm_sim::record::Entry;
-use trtllm_sim::{Config, write};
+use trtllm_sim::{Config, Unanswered, write};
 
 fn pytorch() -> Config {
     Config { release: Release::PyTorch { era: Era::Frames, cache: CacheManager::V1 }, ..Config::default() }
