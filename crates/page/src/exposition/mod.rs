@@ -12,9 +12,6 @@ use crate::metrics::page::Page;
 use negotiate::Format;
 use text::Dialect;
 
-/// The label of an exemplar. With an id of at most 20 digits it stays below the 128 characters that OpenMetrics allows.
-const EXEMPLAR_LABEL: &str = "request_id";
-
 /// Appends the page to `out`.
 pub fn render(page: &Page, format: Format, out: &mut Vec<u8>) {
     match format {

@@ -9,7 +9,7 @@ use crate::metrics::page::{Page, Sample, Value};
 use trtllm_fold::histogram::{Exemplar, Histogram};
 use trtllm_fold::native::{BucketSpan, ZERO_THRESHOLD};
 
-use super::EXEMPLAR_LABEL;
+use super::text::EXEMPLAR_LABEL;
 
 /// Appends the page to `out`.
 pub fn render(page: &Page, out: &mut Vec<u8>) {

@@ -10,7 +10,8 @@ use crate::metrics::catalog::{Metric, MetricKind};
 use crate::metrics::page::{Page, Sample, Value};
 use trtllm_fold::histogram::Exemplar;
 
-use super::EXEMPLAR_LABEL;
+/// The label of an exemplar. With an id of at most 20 digits it stays below the 128 characters that OpenMetrics allows.
+pub(super) const EXEMPLAR_LABEL: &str = "request_id";
 
 /// The two formats. They differ in types, family names, units, exemplars and the spelling of numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -5,7 +5,6 @@
 
 mod collector;
 pub(super) mod process;
-mod writer;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,8 +20,7 @@ use super::catalog::{Id, Table};
 use super::http_refusal::HttpRefusal;
 use super::page::{Labels, Page, Value};
 
-pub(super) use collector::OwnMetrics;
-pub(super) use writer::OwnWriter;
+pub(super) use collector::{OwnMetrics, OwnWriter};
 
 /// Upper bounds in seconds. A page of one engine takes about a tenth of a millisecond.
 const SCRAPE_SECONDS: [f64; 10] = [0.00001, 0.000025, 0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.005, 0.01, 0.1];

@@ -43,8 +43,8 @@ impl SeriesLabels {
     /// The labels of a family's series: one for each of its label values, in the catalog's order, or the base for a
     /// family without a variant.
     pub(super) fn of(&self, family: Id) -> &[Arc<Labels>] {
-        let (table, position) = family.place();
-        match self.tables.get(table).and_then(|families| families.get(position)) {
+        let (table, index) = family.table_and_index();
+        match self.tables.get(table).and_then(|families| families.get(index)) {
             Some(labels) if !labels.is_empty() => labels,
             _ => std::slice::from_ref(&self.base),
         }

@@ -1,16 +1,22 @@
-//! The data of the exporter's own families, and the collector that encodes them in the order of the catalog.
+//! The data of the exporter's own families, and the collector that encodes them in the order of the catalog. The catalog describes
+//! each family, and its entry provides the series.
 
 use std::fmt;
 use std::sync::Arc;
 
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::DescriptorEncoder;
+use prometheus_client::encoding::{
+    DescriptorEncoder, EncodeCounterValue, EncodeGaugeValue, EncodeLabelSet, EncodeMetric, MetricEncoder,
+};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::registry::Unit;
 
 use super::HttpMetrics;
 use super::process::ProcessReadings;
-use super::writer::OwnWriter;
 use crate::metrics::catalog::table::EXPORTER;
-use crate::metrics::catalog::{Id, Profile};
+use crate::metrics::catalog::{Id, MetricKind, Profile};
 use crate::metrics::page::Labels;
 use trtllm_engines::SourceStatus;
 use trtllm_records::gpu::{GpuInventory, NvmlState};
@@ -56,4 +62,97 @@ impl OwnMetrics {
     pub(in crate::metrics) fn nvml(&self) -> Option<&GpuInventory> {
         (self.gpus.nvml != NvmlState::Off).then_some(&*self.gpus)
     }
+}
+
+/// A number of type `u64` or `f64`.
+pub(in crate::metrics) trait Number:
+    EncodeCounterValue + EncodeGaugeValue + fmt::Debug + Send + Sync + 'static
+{
+}
+
+impl<N: EncodeCounterValue + EncodeGaugeValue + fmt::Debug + Send + Sync + 'static> Number for N {}
+
+/// Writes one family after the other, with the name, type, unit and HELP of the catalog.
+pub(in crate::metrics) struct OwnWriter<'a> {
+    encoder: DescriptorEncoder<'a>,
+    /// The family that is being written.
+    family: Id,
+    result: fmt::Result,
+}
+
+impl OwnWriter<'_> {
+    /// Adds the only series of the family, without labels.
+    pub(in crate::metrics) fn one(&mut self, value: impl Number) {
+        self.all([([("", ""); 0], value)]);
+    }
+
+    /// Adds a series for each number. Without any, the family is left out.
+    pub(in crate::metrics) fn all<L: EncodeLabelSet, N: Number>(&mut self, series: impl IntoIterator<Item = (L, N)>) {
+        let is_counter = self.family.metric().kind == MetricKind::Counter;
+        self.metrics(series.into_iter().map(|(labels, value)| -> (L, Box<dyn EncodeMetric>) {
+            match is_counter {
+                true => (labels, Box::new(ConstCounter::new(value))),
+                false => (labels, Box::new(ConstGauge::new(value))),
+            }
+        }));
+    }
+
+    /// Adds a series for each value of the family's own label, in the order of the catalog.
+    pub(in crate::metrics) fn by_variant<N: Number>(&mut self, values: impl IntoIterator<Item = N>) {
+        self.all(variants(self.family, values).map(|(label, value)| ([label], value)));
+    }
+
+    /// Adds such series for each source.
+    pub(in crate::metrics) fn by_source_and_variant<V: IntoIterator<Item = u64>>(
+        &mut self,
+        own: &OwnMetrics,
+        values: impl Fn(&SourceStatus) -> V,
+    ) {
+        let family = self.family;
+        self.all(own.by_source(|source| Some(values(source))).flat_map(|(labels, values)| {
+            variants(family, values).map(move |(label, value)| ((labels, [label]), value))
+        }));
+    }
+
+    /// Adds a series for each metric of prometheus-client.
+    pub(in crate::metrics) fn metrics<L: EncodeLabelSet, M: EncodeMetric>(
+        &mut self,
+        series: impl IntoIterator<Item = (L, M)>,
+    ) {
+        let mut series = series.into_iter().peekable();
+        if self.result.is_ok() && series.peek().is_some() {
+            self.result = self.start().and_then(|mut family| {
+                series.try_for_each(|(labels, metric)| metric.encode(family.encode_family(&labels)?))
+            });
+        }
+    }
+
+    /// The encoder appends the unit and a counter's `_total`, so both are removed from the catalog's name.
+    fn start(&mut self) -> Result<MetricEncoder<'_>, fmt::Error> {
+        static SECONDS: Unit = Unit::Seconds;
+        static BYTES: Unit = Unit::Bytes;
+        let metric = self.family.metric();
+        let (name, kind) = match metric.kind {
+            MetricKind::Gauge => (metric.name, MetricType::Gauge),
+            MetricKind::Counter => (metric.name.strip_suffix("_total").unwrap_or(metric.name), MetricType::Counter),
+            MetricKind::LegacyCounter => (metric.name, MetricType::Unknown),
+            MetricKind::Histogram => (metric.name, MetricType::Histogram),
+        };
+        let (name, unit) = match (name.strip_suffix("_seconds"), name.strip_suffix("_bytes")) {
+            (Some(stem), _) => (stem, Some(&SECONDS)),
+            (_, Some(stem)) => (stem, Some(&BYTES)),
+            _ => (name, None),
+        };
+        self.encoder.encode_descriptor(name, metric.help, unit, kind)
+    }
+}
+
+/// Pairs each value with the family's own label.
+fn variants<V>(
+    family: Id,
+    values: impl IntoIterator<Item = V>,
+) -> impl Iterator<Item = ((&'static str, &'static str), V)> {
+    let variant = family.metric().variant.into_iter();
+    let labels = variant.flat_map(|variant| variant.values.iter().map(move |value| (variant.label, *value)));
+    labels.zip(values)
 }

@@ -18,12 +18,13 @@ mod trtllm;
 mod verdict;
 mod vllm;
 
+use std::fmt;
 use std::sync::LazyLock;
 
 use trtllm_fold::rank_totals::Rank;
 use trtllm_records::schema::When;
 
-use super::id::{Id, families};
+use super::id::Id;
 use super::metric::{Area, Group, InDefault, Metric, Stability};
 use crate::metrics::engine_readings::EngineReadings;
 use crate::metrics::value::{Value, increased, seen};
@@ -43,6 +44,49 @@ fn unknown() -> String {
     "unknown".to_owned()
 }
 
+/// Defines the families of one table, in page order:
+///
+/// ```text
+/// families! {
+///     EngineHistograms of EngineReadings<'_> => FamilyWriter<'_>;
+///
+///     HostStep(|engine| seen(&engine.totals.host_step)) = ENGINE.histogram("nv_trt_llm_host_step_seconds")
+///         .unit("seconds").help("Duration of one host loop step in seconds.").feeds("hostStepTimeMS");
+///     Memory(|engine, series| series.all([engine.load?.cpu_memory, engine.load?.gpu_memory])) = …
+/// }
+/// ```
+///
+/// `HostStep` becomes the constant `Id::HostStep`. The right side is an ordinary [`Metric`]. A closure with one
+/// argument returns the value of the family's only series, which may be absent. A closure with two arguments adds each
+/// series. In both, `?` leaves out the family if something is absent. Other code writes a family without a closure.
+macro_rules! families {
+    ($table:ident of $of:ty => $writer:ty;
+     $($id:ident $((|$from:ident $(, $series:ident)?| $value:expr))? = $metric:expr;)*) => {
+        pub(in crate::metrics::catalog) const FAMILIES: &[crate::metrics::catalog::Metric] = &[$($metric),*];
+
+        /// Index within this table.
+        #[allow(clippy::enum_variant_names, reason = "the variants are named as the ids of one area")]
+        enum Index { $($id),* }
+
+        #[allow(non_upper_case_globals, reason = "Id::Name reads like the variant of an enum, and is used like one")]
+        impl crate::metrics::catalog::Id {
+            $(pub const $id: Self = Self::new(crate::metrics::catalog::Table::$table as u8, Index::$id as u8);)*
+        }
+
+        /// Each family of this table that has a closure, with the function that writes it.
+        pub(in crate::metrics) const WRITE: &[(crate::metrics::catalog::Id, fn(&$of, &mut $writer) -> Option<()>)] =
+            &[$($((crate::metrics::catalog::Id::$id, families!(@write $of, $writer, $from, $($series,)? $value)),)?)*];
+    };
+    (@write $of:ty, $writer:ty, $from:ident, $series:ident, $value:expr) => {
+        |$from: &$of, $series: &mut $writer| { $value; Some(()) }
+    };
+    (@write $of:ty, $writer:ty, $from:ident, $value:expr) => {
+        |$from: &$of, series: &mut $writer| { series.one($value); Some(()) }
+    };
+}
+
+use families;
+
 macro_rules! tables {
     ($($table:ident = $module:ident),* $(,)?) => {
         /// The tables, in page order.
@@ -50,7 +94,7 @@ macro_rules! tables {
         pub enum Table { $($table),* }
 
         /// The families of each table.
-        pub(super) static TABLES: [&[Metric]; Table::ALL.len()] = [$($module::FAMILIES),*];
+        static TABLES: [&[Metric]; Table::ALL.len()] = [$($module::FAMILIES),*];
 
         impl Table {
             pub const ALL: [Self; [$(stringify!($module)),*].len()] = [$(Self::$table),*];
@@ -75,6 +119,25 @@ tables! {
     Gpu = gpu,
     Mig = mig,
     Exporter = exporter,
+}
+
+impl Id {
+    /// The families of a table, in page order.
+    pub fn all(table: Table) -> impl Iterator<Item = Self> {
+        (0..TABLES[table as usize].len()).map(move |index| Self::new(table as u8, index as u8))
+    }
+
+    #[must_use]
+    pub const fn metric(self) -> &'static Metric {
+        let (table, index) = self.table_and_index();
+        &TABLES[table][index]
+    }
+}
+
+impl fmt::Debug for Id {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.metric().name)
+    }
 }
 
 /// All families in page order.
