@@ -13,7 +13,7 @@ AT_LEAST = {"route": 6, "family": 60, "key": 150, "value": 20, "option": 500, "p
 # The files that read other programs' Prometheus pages.
 PAGES = ("crates/sources/src/*prometheus*.rs", "crates/sources/src/*page*.rs", "crates/records/src/server_metrics.rs")
 # The files of crates/records/src that define the enumerations of records, request rows and finished requests.
-ENUMS = ("iteration", "request", "perf_metrics")
+ENUMS = ("iteration", "names")
 
 
 class Unreadable(Exception):

@@ -26,8 +26,7 @@ use trtllm_fold::ranks::Iteration;
 use trtllm_fold::request_times::Times;
 use trtllm_fold::served::Served;
 use trtllm_fold::server_metrics::Increase;
-use trtllm_records::Objectives;
-use trtllm_records::request::RequestStats;
+use trtllm_records::{Objectives, RequestStats};
 
 pub use observed_engine::ObservedEngine;
 

@@ -3,9 +3,10 @@
 
 use std::collections::VecDeque;
 
-use trtllm_records::request::RequestStats;
+use trtllm_records::RequestStats;
 
-use trtllm_fold::finished_request::{FinishedRequest, computed_tokens, reused_tokens};
+use trtllm_fold::finished_request::{FinishedRequest, computed_tokens};
+use trtllm_fold::lifecycle::reused_tokens;
 use trtllm_fold::request_times::Times;
 
 /// Number of requests that are kept: 56 bytes each.

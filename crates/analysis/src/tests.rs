@@ -5,8 +5,9 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use trtllm_fold::EngineTotals;
 use trtllm_records::iteration::{InflightBatchingStats, SchedulerMode, SpecDecodingStats};
-use trtllm_records::request::{RequestStage, RequestStats};
-use trtllm_records::{IterationStats, Objectives, PerfMetricsEntry, RecordTime, RequestStatsPerIteration};
+use trtllm_records::{
+    IterationStats, Objectives, PerfMetricsEntry, RecordTime, RequestStage, RequestStats, RequestStatsPerIteration,
+};
 
 use super::{ObservedEngine, cost_model, recent_requests, window};
 

@@ -112,7 +112,7 @@ pub(crate) fn speculation(record: &IterationStats) -> Option<SpecDecodingStats> 
 
 /// Adds the drafts of another rank.
 pub(crate) fn add_drafts(total: &mut SpecDecodingStats, rank: &SpecDecodingStats) {
-    total.add_row(rank);
+    total.add(rank);
     let accepted = ratio(total.num_accepted_tokens, total.num_requests_with_draft_tokens);
     total.acceptance_length = accepted.map(|accepted| 1.0 + accepted).or(total.acceptance_length);
 }

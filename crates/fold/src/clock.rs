@@ -7,9 +7,8 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use trtllm_records::IterationStats;
 use trtllm_records::iteration::{Backend, SchedulerMode};
-use trtllm_records::request::{RequestStage, RequestStats};
+use trtllm_records::{IterationStats, RequestStage, RequestStats};
 
 use super::batch::scheduled;
 use super::batch_time::{BatchTime, BatchTimes};

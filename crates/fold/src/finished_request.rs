@@ -1,11 +1,10 @@
 //! A finished request as its RequestPerfMetrics or its rows describe it. An entry of a disaggregated server has two parts, one of the
 //! context server and one of the generation server. They become one request: each value comes from the part that has it.
 
-use trtllm_records::PerfMetricsEntry;
 use trtllm_records::perf_metrics::{FinishReason, RequestKvCacheMetrics, SpeculativeDecodingMetrics};
-use trtllm_records::request::RequestStats;
+use trtllm_records::{PerfMetricsEntry, RequestStats};
 
-use super::lifecycle::Lifecycle;
+use super::lifecycle::{Lifecycle, reused_tokens};
 use super::request_times::{Answer, Latencies, Times, between, generation_queue, hands_over, positive};
 use super::served::Served;
 
@@ -243,12 +242,6 @@ impl FinishedRequest {
     }
 }
 
-/// Tokens of the reused blocks of a request.
-#[must_use]
-pub fn reused_tokens(blocks: Option<i64>, tokens_per_block: Option<i64>) -> Option<u64> {
-    u64::try_from(blocks?.checked_mul(tokens_per_block?)?).ok()
-}
-
 /// Tokens of a prompt that are computed. The engine computes the last token even if all are cached. Absent while the length is
 /// unknown.
 #[must_use]
@@ -277,8 +270,7 @@ mod tests {
     use super::super::request_totals::{RequestSource, RequestTotals};
     use super::super::requests::{EntryContext, RequestFold};
     use super::super::served::Served;
-    use trtllm_records::Message;
-    use trtllm_records::request::{RequestStage, RequestStats};
+    use trtllm_records::{Message, RequestStage, RequestStats};
     use trtllm_sources::trtllm_json::{PublisherLine, parse_line};
 
     /// The totals one minute after a socket has sent these lines.

@@ -2,8 +2,8 @@
 //! looks nearly full (upstream PR 15075, issue 3376). Newer releases count only the blocks of the GPU.
 
 use trtllm_records::IterationStats;
+use trtllm_records::by_id::ById;
 use trtllm_records::iteration::KvCacheStats;
-use trtllm_records::rows::PoolRows;
 
 /// Fewer blocks than this share of all are not those of a host tier: the engine may hold some that it allocated before it counted.
 const NOTICED: i64 = 10;
@@ -56,7 +56,7 @@ fn is_newer(record: &IterationStats) -> bool {
 fn in_windows(record: &IterationStats) -> Option<i64> {
     let windows = record.kv_cache_iteration_stats.as_ref().filter(|_| !is_newer(record))?;
     let (mut gpu, mut host) = (0_i64, 0_i64);
-    for window in PoolRows::values(windows) {
+    for window in ById::values(windows) {
         gpu = gpu.saturating_add(window.primary_max_num_blocks?);
         host = host.saturating_add(window.secondary_max_num_blocks?);
     }

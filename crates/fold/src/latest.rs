@@ -139,7 +139,7 @@ impl Latest {
         }
         self.ranks_seen = self.ranks_seen.map(|ranks| ranks + 1);
         if let (Some(total), Some(rank)) = (&mut self.inflight, &record.inflight_batching_stats) {
-            total.add_row(rank);
+            total.add(rank);
             self.batch_tokens = self.batch_tokens.map(|tokens| tokens.saturating_add(BatchTokens::of(record).sum()));
         }
         add_known(&mut self.pauses, batch::pauses(record));
@@ -161,7 +161,7 @@ impl Latest {
         add_known(&mut self.pinned_memory, record.pinned_mem_usage);
         let host_blocks = self.host_blocks;
         if let (Some(total), Some(rank)) = (&mut self.kv, record.kv_cache_stats.map(|kv| host_blocks.without(kv))) {
-            total.add_row(&rank);
+            total.add(&rank);
             total.cache_hit_rate = total.hit_ratio().or(total.cache_hit_rate);
         }
         self.pools.add(record);

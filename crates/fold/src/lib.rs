@@ -44,9 +44,10 @@ pub mod totals;
 use std::time::{Duration, Instant};
 
 use trtllm_records::iteration::SchedulerMode;
-use trtllm_records::request::RequestStage;
 use trtllm_records::schema;
-use trtllm_records::{OrchestratorReading, PerfMetricsEntry, RequestStats, RequestStatsPerIteration, ServerMetrics};
+use trtllm_records::{
+    OrchestratorReading, PerfMetricsEntry, RequestStage, RequestStats, RequestStatsPerIteration, ServerMetrics,
+};
 
 pub use alternation::SEVERAL_ENGINES;
 pub use health::{EngineState, Health, Outstanding};

@@ -8,10 +8,9 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
-use trtllm_records::request::{RequestStage, RequestStats};
+use trtllm_records::{RequestStage, RequestStats};
 
 use super::clock::ClockSpan;
-use super::finished_request::reused_tokens;
 use super::saturating::add_known;
 
 /// Number of requests that are followed at the same time, including some that have ended. Further requests are counted, but
@@ -299,6 +298,12 @@ impl Lifecycles {
             (request.paused, request.tokens) = (paused, tokens);
         }
     }
+}
+
+/// Tokens of the reused blocks of a request.
+#[must_use]
+pub fn reused_tokens(blocks: Option<i64>, tokens_per_block: Option<i64>) -> Option<u64> {
+    u64::try_from(blocks?.checked_mul(tokens_per_block?)?).ok()
 }
 
 #[cfg(test)]

@@ -2,11 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use trtllm_records::request::RequestStats;
+use trtllm_records::RequestStats;
 
-use super::Latest;
 use super::clock::ClockSpan;
 use super::finished_request::FinishedRequest;
+use super::latest::Latest;
 use super::lifecycle::Pause;
 use super::ranks::Iteration;
 use super::request_times::Times;

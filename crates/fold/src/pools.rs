@@ -3,9 +3,9 @@
 //! which number is read from which view follows upstream's collector (tensorrt_llm/metrics/collector.py).
 
 use trtllm_records::IterationStats;
+use trtllm_records::by_id::ById;
 use trtllm_records::iteration::{KvCacheIterationStats, KvCacheLifecycleStats, LifecycleKind, SsmSnapshotStats};
 use trtllm_records::named_numbers::{NamedNumbers, named_numbers};
-use trtllm_records::rows::PoolRows;
 use trtllm_records::schema::Schema as _;
 
 use super::cache_tiers::{CachedTokens, TierNumbers, add_levels};
@@ -61,41 +61,41 @@ pub struct PoolTotals {
     pub snapshots: SsmSnapshotStats,
 }
 
-/// The view, if it has rows. A view without rows counts as absent.
-fn rows(view: Option<&PoolRows<KvCacheIterationStats>>) -> Option<&PoolRows<KvCacheIterationStats>> {
-    view.filter(|rows| !rows.0.is_empty())
+/// The view, if it shows a pool. An empty view counts as absent.
+fn filled(view: Option<&ById<KvCacheIterationStats>>) -> Option<&ById<KvCacheIterationStats>> {
+    view.filter(|pools| !pools.0.is_empty())
 }
 
 /// The view that shows the pools on the GPU, and the blocks that were allocated and moved. Pool groups are preferred,
 /// because the windows of KV cache manager V2 are incomplete: they show a pool that several windows share as 0 blocks,
 /// and lack the pools of state space models.
-fn pool_groups(record: &IterationStats) -> Option<&PoolRows<KvCacheIterationStats>> {
-    rows(record.kv_cache_iteration_stats_by_pool_group.as_ref())
-        .or_else(|| rows(record.kv_cache_iteration_stats.as_ref()))
+fn pool_groups(record: &IterationStats) -> Option<&ById<KvCacheIterationStats>> {
+    filled(record.kv_cache_iteration_stats_by_pool_group.as_ref())
+        .or_else(|| filled(record.kv_cache_iteration_stats.as_ref()))
 }
 
 /// The view with the pools on host and disk.
-fn cold_pool_groups(record: &IterationStats) -> Option<&PoolRows<KvCacheIterationStats>> {
-    rows(record.kv_cache_iteration_stats_by_cold_pool_group.as_ref()).or_else(|| pool_groups(record))
+fn cold_pool_groups(record: &IterationStats) -> Option<&ById<KvCacheIterationStats>> {
+    filled(record.kv_cache_iteration_stats_by_cold_pool_group.as_ref()).or_else(|| pool_groups(record))
 }
 
 fn lifecycles(record: &IterationStats) -> impl Iterator<Item = &KvCacheLifecycleStats> {
-    record.kv_cache_iteration_stats_by_lifecycle.iter().flat_map(PoolRows::values)
+    record.kv_cache_iteration_stats_by_lifecycle.iter().flat_map(ById::values)
 }
 
 /// The life cycles of attention layers. The life cycles of a state space model have no blocks to reuse.
 fn attention(record: &IterationStats) -> impl Iterator<Item = &KvCacheLifecycleStats> {
-    lifecycles(record).filter(|row| row.kind.is_none_or(|kind| kind == LifecycleKind::Attention))
+    lifecycles(record).filter(|cycle| cycle.kind.is_none_or(|kind| kind == LifecycleKind::Attention))
 }
 
-/// Whether any view has rows. Many engines send none, or only with every n-th record.
+/// Whether any view shows a pool. Many engines send none, or only with every n-th record.
 fn has_pools(record: &IterationStats) -> bool {
     cold_pool_groups(record).is_some() || lifecycles(record).next().is_some()
 }
 
-fn sum<'r>(rows: impl Iterator<Item = &'r KvCacheIterationStats>) -> KvCacheIterationStats {
+fn sum<'r>(pools: impl Iterator<Item = &'r KvCacheIterationStats>) -> KvCacheIterationStats {
     let mut sum = KvCacheIterationStats::default();
-    rows.for_each(|row| sum.add_row(row));
+    pools.for_each(|pool| sum.add(pool));
     sum
 }
 
@@ -103,10 +103,10 @@ fn sum<'r>(rows: impl Iterator<Item = &'r KvCacheIterationStats>) -> KvCacheIter
 fn lookups(record: &IterationStats) -> KvCacheIterationStats {
     let mut attention = attention(record).peekable();
     if attention.peek().is_none() {
-        return sum(record.kv_cache_iteration_stats.iter().flat_map(PoolRows::values));
+        return sum(record.kv_cache_iteration_stats.iter().flat_map(ById::values));
     }
     let mut total = KvCacheLifecycleStats::default();
-    attention.for_each(|row| total.add_row(row));
+    attention.for_each(|cycle| total.add(cycle));
     KvCacheIterationStats {
         iter_reused_blocks: total.iter_reused_blocks,
         iter_full_reused_blocks: total.iter_full_reused_blocks,
@@ -123,7 +123,7 @@ impl Pools {
             return;
         }
         if pool_groups(record).is_some() {
-            self.groups = rows(record.kv_cache_iteration_stats_by_pool_group.as_ref()).map(|rows| rows.0.len());
+            self.groups = filled(record.kv_cache_iteration_stats_by_pool_group.as_ref()).map(|groups| groups.0.len());
             (self.gpu, self.gpu_bytes) = Default::default();
             (self.fullest, self.peak) = (None, None);
         }
@@ -137,20 +137,21 @@ impl Pools {
     /// Adds the pools of `record`, e.g. those of another rank.
     pub(crate) fn add(&mut self, record: &IterationStats) {
         let is_one_of_several = pool_groups(record).is_some_and(|pools| pools.0.len() > 1);
-        for row in pool_groups(record).into_iter().flat_map(PoolRows::values) {
-            self.gpu.add_row(row);
-            let max = row.primary_max_num_blocks;
+        for pool in pool_groups(record).into_iter().flat_map(ById::values) {
+            self.gpu.add(pool);
+            let max = pool.primary_max_num_blocks;
             let highest = |of_others: Option<f64>, blocks| {
                 ratio(blocks, max).map(|used| used.min(1.0)).into_iter().chain(of_others).reduce(f64::max)
             };
-            self.fullest = highest(self.fullest, row.primary_used_num_blocks.filter(|_| is_one_of_several));
-            self.peak = highest(self.peak, row.primary_peak_used_num_blocks);
-            self.gpu_bytes.add([max, row.primary_free_num_blocks, row.primary_used_num_blocks], row.slot_size);
+            self.fullest = highest(self.fullest, pool.primary_used_num_blocks.filter(|_| is_one_of_several));
+            self.peak = highest(self.peak, pool.primary_peak_used_num_blocks);
+            self.gpu_bytes.add([max, pool.primary_free_num_blocks, pool.primary_used_num_blocks], pool.slot_size);
         }
-        for row in cold_pool_groups(record).into_iter().flat_map(PoolRows::values) {
-            self.cold.add_row(row);
-            let blocks = [row.secondary_max_num_blocks, row.secondary_free_num_blocks, row.secondary_used_num_blocks];
-            self.cold_bytes.add(blocks, row.slot_size);
+        for pool in cold_pool_groups(record).into_iter().flat_map(ById::values) {
+            self.cold.add(pool);
+            let blocks =
+                [pool.secondary_max_num_blocks, pool.secondary_free_num_blocks, pool.secondary_used_num_blocks];
+            self.cold_bytes.add(blocks, pool.slot_size);
         }
         if self.cold.secondary_max_num_blocks.is_some_and(|max| max > 0) {
             self.last_host_utilization = share(self.cold.secondary_used_num_blocks, self.cold.secondary_max_num_blocks);
@@ -184,21 +185,22 @@ impl PoolTotals {
     }
 
     fn absorb_pools(&mut self, record: &IterationStats) {
-        // The rows of pool groups have lookups, too, but not those of all windows.
+        // Pool groups have lookups, too, but not those of all windows.
         let found = lookups(record);
         let events = KvCacheIterationStats {
             iter_reused_blocks: found.iter_reused_blocks,
             iter_full_reused_blocks: found.iter_full_reused_blocks,
             iter_partial_reused_blocks: found.iter_partial_reused_blocks,
             iter_missed_blocks: found.iter_missed_blocks,
-            ..sum(pool_groups(record).into_iter().flat_map(PoolRows::values))
+            ..sum(pool_groups(record).into_iter().flat_map(ById::values))
         };
         self.events.add_events(&events);
-        for row in attention(record) {
-            add_levels(&mut self.full_reused, record, row.iter_full_reused_blocks_by_level.as_ref());
-            add_levels(&mut self.partial_reused, record, row.iter_partial_reused_blocks_by_level.as_ref());
+        for cycle in attention(record) {
+            add_levels(&mut self.full_reused, record, cycle.iter_full_reused_blocks_by_level.as_ref());
+            add_levels(&mut self.partial_reused, record, cycle.iter_partial_reused_blocks_by_level.as_ref());
         }
-        lifecycles(record).filter_map(|row| row.snapshot_stats).for_each(|row| self.snapshots.add_events(&row));
+        let snapshots = lifecycles(record).filter_map(|cycle| cycle.snapshot_stats);
+        snapshots.for_each(|snapshots| self.snapshots.add_events(&snapshots));
     }
 }
 

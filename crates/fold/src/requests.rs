@@ -7,10 +7,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
-use trtllm_records::ServerMetrics;
 use trtllm_records::perf_metrics::{PerfMetricsEntry, SpeculativeDecodingMetrics};
-use trtllm_records::request::RequestStats;
 use trtllm_records::server_metrics::RequestHistogram;
+use trtllm_records::{RequestStats, ServerMetrics};
 
 use self::choices::{Choices, Quantity, Source, TOLD_WITHIN};
 use self::finished::Finished;
@@ -406,8 +405,9 @@ mod tests {
     use super::super::request_totals::TokenTotals;
     use super::super::served::Served;
     use super::*;
+    use trtllm_records::RequestStage;
     use trtllm_records::perf_metrics::RequestPerfMetrics;
-    use trtllm_records::request::{DisServingRequestStats, RequestStage};
+    use trtllm_records::statistics::DisServingRequestStats;
 
     fn entry() -> PerfMetricsEntry {
         PerfMetricsEntry {

@@ -183,8 +183,8 @@ mod tests {
     use super::super::requests::{DECIDED_WITHIN, EntryContext, RequestFold};
     use super::*;
     use trtllm_records::perf_metrics::{FinishReason, PerfMetricsEntry};
-    use trtllm_records::request::{RequestStage, RequestStats};
     use trtllm_records::server_metrics::ServerCount;
+    use trtllm_records::{RequestStage, RequestStats};
     use trtllm_sources::prometheus_text::parse_server_metrics;
 
     /// A page of a server without entries.

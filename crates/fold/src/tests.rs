@@ -2,8 +2,7 @@ use super::*;
 use trtllm_records::iteration::{
     InflightBatchingStats, KvCacheStats, SchedulerMode, SpecDecodingStats, StaticBatchingStats,
 };
-use trtllm_records::request::{RequestStage, RequestStats};
-use trtllm_records::{IterationStats, RecordTime};
+use trtllm_records::{IterationStats, RecordTime, RequestStage, RequestStats};
 
 const STALE: Duration = Duration::from_secs(15);
 

@@ -1,6 +1,6 @@
 //! The name of an engine, which becomes the labels of its series.
 
-use super::Objectives;
+use super::objectives::Objectives;
 
 /// The identity of an engine: the labels of its series, and the objectives that its users were promised.
 #[derive(Debug, Clone, PartialEq, Eq)]

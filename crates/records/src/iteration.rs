@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+pub use super::names::{LifecycleKind, SchedulerMode};
 pub use super::statistics::{
     InflightBatchingStats, IterationStats, KvCacheIterationStats, KvCacheLifecycleStats, KvCacheStats,
     SpecDecodingStats, SsmSnapshotStats, StaticBatchingStats,
@@ -98,25 +99,4 @@ impl SpecDecodingStats {
         }
         Self { acceptance_length: None, iter_latency_ms: None, draft_overhead: None, ..self }
     }
-}
-
-/// The kind of layers that share a life cycle.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum LifecycleKind {
-    Attention,
-    /// Layers of a state space model.
-    Ssm,
-    #[serde(other)]
-    Unknown,
-}
-
-/// How the PyTorch scheduler interleaves host and device.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum SchedulerMode {
-    Overlap,
-    NonOverlap,
-    #[serde(other)]
-    Unknown,
 }

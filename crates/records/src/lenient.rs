@@ -10,8 +10,7 @@ use serde::de::{
     Deserialize, DeserializeSeed, Deserializer, IgnoredAny, IntoDeserializer as _, MapAccess, SeqAccess, Visitor,
 };
 
-use super::schema::Schema;
-use super::timestamp::parse_timestamp;
+use super::timestamp::{RecordTime, parse_timestamp};
 
 /// What a value becomes, by its type in JSON. Null becomes `None`, and every type without a method of its own the result of `wrong`.
 pub(super) trait Lenient<'de>: Sized {
@@ -179,6 +178,23 @@ pub(super) fn seconds<'de, D: Deserializer<'de>>(seconds: D) -> Result<Option<f6
     Any(NumberOr(of_text)).deserialize(seconds)
 }
 
+/// Reads a wall-clock time. An invalid time and a value of another type become `None`, as null does.
+pub(super) fn timestamp<'de, D: Deserializer<'de>>(time: D) -> Result<Option<RecordTime>, D::Error> {
+    struct Time;
+    impl Lenient<'_> for Time {
+        type Value = RecordTime;
+
+        fn wrong(self) -> Option<RecordTime> {
+            None
+        }
+
+        fn text(self, text: &str) -> Option<RecordTime> {
+            parse_timestamp(text)
+        }
+    }
+    Any(Time).deserialize(time)
+}
+
 /// Reads an id that is only matched with others. Null and a value of a wrong type become `None`.
 pub(super) fn id<'de, D: Deserializer<'de>>(id: D) -> Result<Option<u64>, D::Error> {
     Ok(number(id)?.filter(|id| *id != u64::UNREADABLE))
@@ -210,15 +226,6 @@ where
     T: Deserialize<'de>,
 {
     Any(Object(sentinel)).deserialize(object)
-}
-
-/// An object in an array or in another object.
-pub(super) struct Element<T>(pub T);
-
-impl<'de, T: Schema + Deserialize<'de>> Deserialize<'de> for Element<T> {
-    fn deserialize<D: Deserializer<'de>>(element: D) -> Result<Self, D::Error> {
-        Ok(Self(object(element, || Some(T::wrong_type_sentinel()))?.unwrap_or_else(T::wrong_type_sentinel)))
-    }
 }
 
 struct Name<T>(PhantomData<T>);
@@ -256,8 +263,7 @@ mod tests {
 
     use crate::IterationStats;
     use crate::iteration::KvCacheStats;
-
-    use super::*;
+    use crate::schema::Schema as _;
 
     #[test]
     fn a_whole_number_may_have_a_point_or_an_exponent() {

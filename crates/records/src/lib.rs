@@ -3,20 +3,21 @@
 
 pub mod bench_report;
 pub mod bounded;
+pub mod by_id;
 mod engine_name;
 pub mod gpu;
 pub mod iteration;
+pub mod kind;
 mod lenient;
 mod message;
 pub mod named_numbers;
 pub mod named_variants;
+mod names;
 mod objectives;
 pub mod orchestrator;
 pub mod perf_metrics;
 mod pod;
 mod recorder;
-pub mod request;
-pub mod rows;
 pub mod saturating;
 pub mod schema;
 pub mod server_metrics;
@@ -24,6 +25,7 @@ mod settings;
 pub mod source;
 pub mod statistics;
 pub mod step_times;
+mod structs;
 pub mod timestamp;
 
 /// Maximum number of records that the exporter keeps of an engine and shows in its API. They take about 150 KB.
@@ -33,18 +35,18 @@ pub use bench_report::BenchReport;
 pub use engine_name::{EngineName, full_name};
 pub use iteration::IterationStats;
 pub use message::Message;
+pub use names::RequestStage;
 pub use objectives::Objectives;
 pub use orchestrator::OrchestratorReading;
 pub use perf_metrics::PerfMetricsEntry;
 pub use pod::PodTrouble;
 pub use recorder::RecorderCounts;
-pub use request::{RequestStats, RequestStatsPerIteration};
 pub use server_metrics::ServerMetrics;
 pub use settings::EngineSettings;
 pub use source::{
     EngineAbout, ErrorKind, ForwardedSpans, PollFailure, PublisherRefusal, RefusedPublishers, RejectCounts,
     RejectReason, SpanDrop, SpanDropCounts, SpanLoss, StartupTimes,
 };
-pub use statistics::fields;
+pub use statistics::{RequestStats, RequestStatsPerIteration, fields};
 pub use step_times::StepTimes;
 pub use timestamp::RecordTime;

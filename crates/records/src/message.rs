@@ -4,12 +4,11 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::orchestrator::OrchestratorCount;
+use super::bench_report::BenchReport;
+use super::orchestrator::{OrchestratorCount, OrchestratorReading};
 use super::schema::Schema as _;
-use super::server_metrics::ServerCount;
-use super::{
-    BenchReport, IterationStats, OrchestratorReading, PerfMetricsEntry, RequestStatsPerIteration, ServerMetrics,
-};
+use super::server_metrics::{ServerCount, ServerMetrics};
+use super::statistics::{IterationStats, PerfMetricsEntry, RequestStatsPerIteration};
 
 /// Maximum number of bytes of a text in a counter, such as an HTTP status.
 const MAX_TEXT: usize = 64;

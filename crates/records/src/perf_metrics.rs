@@ -1,9 +1,7 @@
 //! RequestPerfMetrics: the exact times of a finished request, sent once. Times are seconds on the engine's steady
 //! clock, or ISO 8601 as in older documentation, so only differences are meaningful.
 
-use serde::{Deserialize, Serialize};
-
-use super::named_variants::named_variants;
+pub use super::names::FinishReason;
 pub use super::statistics::{
     PerfMetricsEntry, RequestKvCacheMetrics, RequestPerfMetrics, SpeculativeDecodingMetrics, TimingMetrics,
 };
@@ -17,39 +15,6 @@ impl PerfMetricsEntry {
     #[must_use]
     pub fn row_id(&self) -> Option<u64> {
         self.executor_id.or(self.disagg_request_id.filter(|id| *id >= FIRST_ORCHESTRATOR_ID))
-    }
-}
-
-named_variants! {
-    /// Why a request ended, in trtllm-serve's terms. The Executor's names (`END_ID`, …) are accepted, too.
-    #[derive(Hash, Deserialize, Serialize)]
-    #[serde(rename_all = "snake_case")]
-    pub enum FinishReason {
-        /// An end token or a stop word.
-        #[serde(alias = "end_id", alias = "stop_words", alias = "END_ID", alias = "STOP_WORDS")]
-        Stop = "stop",
-        /// Also a request that a context server hands to a generation server after its first token (upstream: `not_finished`, before that
-        /// `length`).
-        #[serde(alias = "LENGTH", alias = "not_finished", alias = "NOT_FINISHED")]
-        Length = "length",
-        #[serde(alias = "timed_out", alias = "TIMED_OUT")]
-        Timeout = "timeout",
-        #[serde(alias = "CANCELLED")]
-        Cancelled = "cancelled",
-        /// A reason that is not known, so it is unknown whether the request failed.
-        #[serde(other)]
-        Other = "other",
-    }
-}
-
-impl FinishReason {
-    /// The reason with this name on trtllm-serve's page.
-    #[must_use]
-    pub fn of(name: &str) -> Self {
-        match name {
-            "not_finished" => Self::Length,
-            _ => Self::ALL.into_iter().find(|reason| reason.name() == name).unwrap_or(Self::Other),
-        }
     }
 }
 

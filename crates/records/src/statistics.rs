@@ -1,13 +1,16 @@
 //! The statistics of TensorRT-LLM: every field once, with its properties. [`schema`](crate::schema) says what a line means and
 //! what it becomes. Fields have TensorRT-LLM's names, and are absent if they were not sent.
 
-use crate::iteration::{LifecycleKind, SchedulerMode};
-use crate::perf_metrics::FinishReason;
-use crate::request::RequestStage;
-use crate::rows::PoolRows;
-use crate::schema::{Field, schema};
-use crate::step_times::Steps;
-use crate::timestamp::RecordTime;
+use serde::de::Deserializer;
+
+use super::by_id::ById;
+use super::kind::{Kind, Part};
+use super::lenient;
+use super::names::{FinishReason, LifecycleKind, RequestStage, SchedulerMode};
+use super::schema::{Field, Rejected, Schema};
+use super::step_times::{STEPS, StepTimes};
+use super::structs::schema;
+use super::timestamp::RecordTime;
 
 /// The structs that the C++ Executor has. `$apply` is the macro that makes something from them: `schema` the structs themselves, and
 /// another crate the conversion from the C++ Executor's structs.
@@ -69,17 +72,17 @@ macro_rules! executor_statistics {
                 /// Number of records that the engine has dropped itself since its start.
                 stats_dropped_frames: u64 = "statsDroppedFrames" [UnsignedCount when(PyTorch)];
                 /// Statistics for each attention window size.
-                kv_cache_iteration_stats: PoolRows<KvCacheIterationStats> = "kvCacheIterationStats" [Rows when(Windows)];
+                kv_cache_iteration_stats: ById<KvCacheIterationStats> = "kvCacheIterationStats" [Parts when(Windows)];
                 /// Statistics for each pool group on the GPU. A pool that several windows share appears once. Only KV cache manager
                 /// V2 sends this field and all fields below.
-                kv_cache_iteration_stats_by_pool_group: PoolRows<KvCacheIterationStats> =
-                    "kvCacheIterationStatsByPoolGroup" [Rows when(V2)];
+                kv_cache_iteration_stats_by_pool_group: ById<KvCacheIterationStats> =
+                    "kvCacheIterationStatsByPoolGroup" [Parts when(V2)];
                 /// Statistics for each pool group on host and disk. These groups differ from the pool groups on the GPU.
-                kv_cache_iteration_stats_by_cold_pool_group: PoolRows<KvCacheIterationStats> =
-                    "kvCacheIterationStatsByColdPoolGroup" [Rows when(V2)];
+                kv_cache_iteration_stats_by_cold_pool_group: ById<KvCacheIterationStats> =
+                    "kvCacheIterationStatsByColdPoolGroup" [Parts when(V2)];
                 /// Statistics for each life cycle (a group of layers) that looked up blocks in this iteration.
-                kv_cache_iteration_stats_by_lifecycle: PoolRows<KvCacheLifecycleStats> =
-                    "kvCacheIterationStatsByLifecycle" [Rows when(V2)];
+                kv_cache_iteration_stats_by_lifecycle: ById<KvCacheLifecycleStats> =
+                    "kvCacheIterationStatsByLifecycle" [Parts when(V2)];
                 /// Requests whose KV cache was evicted in this iteration.
                 iter_suspended_requests: i64 = "iterSuspendedRequests" [Count when(V2)];
                 iter_resumed_requests: i64 = "iterResumedRequests" [Count when(V2)];
@@ -345,26 +348,37 @@ schema! { OTHERS:
         /// When the disaggregated server sent the first token.
         disagg_server_first_token_time: f64 = "disaggServerFirstTokenTime" [Seconds];
     }
+}
 
-    /// The steps of one request on one engine.
-    pub struct StepTimes: Entries {
-        /// Chunks of the prompt. Only the last chunk yields a token.
-        ctx_chunk_metrics: Steps = "ctxChunkMetrics" [StepList];
-        /// Decoding steps.
-        step_metrics: Steps = "stepMetrics" [StepList];
+/// The entry of one server in the entry of an orchestrator. The entries nested in it are dropped.
+#[derive(Debug)]
+pub struct NestedEntry;
+
+impl Kind<Box<PerfMetricsEntry>> for NestedEntry {
+    fn read<'de, D: Deserializer<'de>>(value: D) -> Result<Option<Box<PerfMetricsEntry>>, D::Error> {
+        let entry: Option<PerfMetricsEntry> = lenient::object(value, || None)?;
+        // They would take many times the memory of their text.
+        Ok(entry.map(|entry| Box::new(PerfMetricsEntry { ctx_perf_metrics: None, gen_perf_metrics: None, ..entry })))
     }
 
-    /// One step in the form that TensorRT-LLM sends.
-    pub struct Step: Entries {
-        token_time: f64 = "tokenTime" [Seconds];
-        gpu_forward_time: f64 = "gpuForwardTime" [Milliseconds];
-        gpu_sample_time: f64 = "gpuSampleTime" [Milliseconds];
+    fn is_possible(nested: &Option<Box<PerfMetricsEntry>>) -> bool {
+        nested.as_ref().is_none_or(|nested| nested.is_plausible())
+    }
+
+    fn repair(nested: &mut Option<Box<PerfMetricsEntry>>, key: &'static str, rejected: &mut Rejected) {
+        let mut part = nested.take().map(|nested| *nested);
+        Part::repair(&mut part, key, rejected);
+        *nested = part.map(Box::new);
+    }
+
+    fn weight(nested: &Option<Box<PerfMetricsEntry>>) -> usize {
+        nested.as_ref().map_or(0, |nested| size_of::<PerfMetricsEntry>() + nested.weight())
     }
 }
 
 /// Every field of every struct.
 pub fn fields() -> impl Iterator<Item = &'static Field> {
-    [EXECUTOR, OTHERS].into_iter().flatten().copied().flatten()
+    [EXECUTOR, OTHERS, STEPS].into_iter().flatten().copied().flatten()
 }
 
 /// Keys that are not read, each with the reason.

@@ -5,10 +5,27 @@
 use serde::de::{DeserializeSeed as _, Deserializer, SeqAccess};
 use serde::ser::{Serialize, SerializeSeq as _, Serializer};
 
-use super::lenient::{Any, Element, Lenient, Number as _};
-use super::schema::kind::{Kind, Milliseconds, Seconds};
-use super::schema::{Rejected, Schema as _};
-pub use super::statistics::{Step, StepTimes};
+use super::kind::{Kind, Milliseconds, Seconds};
+use super::lenient::{Any, Lenient, Number as _};
+use super::schema::{Element, Rejected, Schema as _};
+use super::structs::schema;
+
+schema! { STEPS:
+    /// The steps of one request on one engine.
+    pub struct StepTimes: Entries {
+        /// Chunks of the prompt. Only the last chunk yields a token.
+        ctx_chunk_metrics: Steps = "ctxChunkMetrics" [StepList];
+        /// Decoding steps.
+        step_metrics: Steps = "stepMetrics" [StepList];
+    }
+
+    /// One step in the form that TensorRT-LLM sends.
+    pub struct Step: Entries {
+        token_time: f64 = "tokenTime" [Seconds];
+        gpu_forward_time: f64 = "gpuForwardTime" [Milliseconds];
+        gpu_sample_time: f64 = "gpuSampleTime" [Milliseconds];
+    }
+}
 
 /// Steps of one phase.
 #[derive(Debug, Clone, Default, PartialEq)]

@@ -1,9 +1,6 @@
 //! The `timestamp` of a record: a wall clock time, often without a time zone.
 
-use serde::de::{DeserializeSeed as _, Deserializer};
 use serde::ser::{Serialize, Serializer};
-
-use super::lenient::{Any, Lenient};
 
 /// A record's wall-clock time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -91,23 +88,6 @@ impl Serialize for RecordTime {
             false => format!("{month:02}-{day:02}-{year:04} {time}"),
         })
     }
-}
-
-/// Deserializes an invalid time, a number or null as `None` instead of failing, so that the rest of the record is kept.
-pub(super) fn timestamp<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<RecordTime>, D::Error> {
-    struct Time;
-    impl Lenient<'_> for Time {
-        type Value = RecordTime;
-
-        fn wrong(self) -> Option<RecordTime> {
-            None
-        }
-
-        fn text(self, text: &str) -> Option<RecordTime> {
-            parse_timestamp(text)
-        }
-    }
-    Any(Time).deserialize(deserializer)
 }
 
 #[cfg(test)]

@@ -7,9 +7,9 @@ use trtllm_records::iteration::{
 use trtllm_records::perf_metrics::{
     FinishReason, RequestKvCacheMetrics, RequestPerfMetrics, SpeculativeDecodingMetrics, TimingMetrics,
 };
-use trtllm_records::request::{DisServingRequestStats, RequestStage, RequestStats};
+use trtllm_records::statistics::DisServingRequestStats;
 use trtllm_records::timestamp::{RecordTime, parse_timestamp};
-use trtllm_records::{PerfMetricsEntry, RequestStatsPerIteration, executor_statistics};
+use trtllm_records::{PerfMetricsEntry, RequestStage, RequestStats, RequestStatsPerIteration, executor_statistics};
 
 /// A value of the C++ Executor. `cpp` returns it as the schema has it: `None` if it is absent.
 pub(super) trait Value<T> {

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::*;
+use crate::schema::{Field, Implausible, Moment, Rejected, When, check};
 use crate::{IterationStats, PerfMetricsEntry};
 
 fn checked<M: Schema + Clone>(message: &M) -> (Result<M, Implausible>, Rejected) {
@@ -235,9 +236,9 @@ fn more_free_blocks_than_there_are_are_impossible() {
 }
 
 schema! { MADE_UP:
-    /// One of two parts.
+    /// A part of a record.
     #[derive(Copy)]
-    pub struct Part: Cpp {
+    pub struct Sleep: Cpp {
         dreams: i64 = "dreams" [Count sum load];
         total: i64 = "total" [Cumulative all];
     }
@@ -245,13 +246,13 @@ schema! { MADE_UP:
     pub struct Record: Iterations {
         @cpp iter: u64 = "iter" [Sequence];
         share_asleep: f64 = "shareAsleep" | "asleep" [Share at(Handled)];
-        part: Part = "part" [Part when(V2) none("tells nothing")];
+        part: Sleep = "part" [Part when(V2) none("tells nothing")];
     }
 }
 
 #[test]
 fn a_line_becomes_a_field_with_its_properties() {
-    let part = |key| Field::new("Part", key, key, When::Cpp);
+    let part = |key| Field::new("Sleep", key, key, When::Cpp);
     assert_eq!(MADE_UP[0], [part("dreams").sum().load(), part("total").all()]);
     let of_record = |key, member| Field::new("Record", key, member, When::Iterations);
     let record = [
@@ -268,7 +269,7 @@ fn a_key_is_read_in_each_spelling_and_its_last_value_counts() {
     for key in ["shareAsleep", "share_asleep", "asleep"] {
         assert_eq!(read(&format!("{{\"{key}\":1}}")).share_asleep, Some(1.0), "{key}");
     }
-    let part = Part { dreams: Some(2), total: None };
+    let part = Sleep { dreams: Some(2), total: None };
     let record = Record { iter: Some(7), share_asleep: Some(0.5), part: Some(part) };
     let text = r#"{"new":[{}],"iter":3,"iter":7.0,"asleep":0.25,"shareAsleep":0.5,"part":{"dreams":2,"total":null}}"#;
     assert_eq!(read(text), record);
@@ -280,7 +281,7 @@ fn a_key_is_read_in_each_spelling_and_its_last_value_counts() {
 fn what_is_impossible_is_removed_and_only_a_key_refuses_the_record() {
     let check_text = |text: &str| checked(&serde_json::from_str::<Record>(text).unwrap());
     let (record, rejected) = check_text(r#"{"iter":1,"asleep":2,"part":{"dreams":-1,"total":-1}}"#);
-    let part = Part { dreams: None, total: Some(-1) };
+    let part = Sleep { dreams: None, total: Some(-1) };
     assert_eq!(record, Ok(Record { iter: Some(1), share_asleep: None, part: Some(part) }));
     assert_eq!(rejected.values, [("shareAsleep", 1), ("dreams", 1)].into());
     assert_eq!(check_text(r#"{"iter":"1","asleep":2}"#), (Err(Implausible), Rejected::default()));
@@ -290,11 +291,11 @@ fn what_is_impossible_is_removed_and_only_a_key_refuses_the_record() {
 
 #[test]
 fn ranks_add_up_and_load_is_0_while_idle() {
-    let mut sum = Part { dreams: None, total: Some(5) };
-    sum.add_row(&Part { dreams: Some(2), total: Some(4) });
-    assert_eq!(sum, Part { dreams: Some(2), total: Some(9) });
-    sum.add_row(&Part { dreams: Some(1), total: None });
-    assert_eq!(sum, Part { dreams: Some(3), total: None });
+    let mut sum = Sleep { dreams: None, total: Some(5) };
+    sum.add(&Sleep { dreams: Some(2), total: Some(4) });
+    assert_eq!(sum, Sleep { dreams: Some(2), total: Some(9) });
+    sum.add(&Sleep { dreams: Some(1), total: None });
+    assert_eq!(sum, Sleep { dreams: Some(3), total: None });
     sum.make_idle();
-    assert_eq!(sum, Part { dreams: Some(0), total: None });
+    assert_eq!(sum, Sleep { dreams: Some(0), total: None });
 }

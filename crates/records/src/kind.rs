@@ -2,15 +2,12 @@
 
 use serde::de::{Deserialize, Deserializer};
 
-use super::{Rejected, Schema};
-use crate::bounded;
-use crate::lenient::{self, Element, Number as _};
-use crate::perf_metrics::PerfMetricsEntry;
-use crate::request::RequestStats;
-use crate::rows::PoolRows;
-use crate::saturating::{self, SaturatingAdd};
-pub use crate::step_times::StepList;
-use crate::timestamp::{self, RecordTime};
+use super::bounded;
+use super::by_id::ById;
+use super::lenient::{self, Number as _};
+use super::saturating::{self, SaturatingAdd};
+use super::schema::{Element, Rejected, Schema};
+use super::timestamp::RecordTime;
 
 /// A kind of values of type `T`.
 pub trait Kind<T> {
@@ -172,7 +169,7 @@ macro_rules! plain {
 
 plain! {
     /// A wall-clock time. Any other text counts as absent, e.g. the `""` of the PyTorch engine.
-    WallClock: RecordTime, timestamp::timestamp;
+    WallClock: RecordTime, lenient::timestamp;
     /// An id of a request that is only matched. A value of a wrong type counts as absent.
     Id: u64, lenient::id;
     /// Whether the key has a value. The value is an id, which is not kept.
@@ -227,57 +224,31 @@ impl<T: Schema + PartialEq + for<'de> Deserialize<'de>, const IS_COUNTED: bool> 
     }
 }
 
-/// The entry of one server in the entry of an orchestrator. The entries nested in it are dropped.
-#[derive(Debug)]
-pub struct NestedEntry;
-
-impl Kind<Box<PerfMetricsEntry>> for NestedEntry {
-    fn read<'de, D: Deserializer<'de>>(value: D) -> Result<Option<Box<PerfMetricsEntry>>, D::Error> {
-        let entry: Option<PerfMetricsEntry> = lenient::object(value, || None)?;
-        // They would take many times the memory of their text.
-        Ok(entry.map(|entry| Box::new(PerfMetricsEntry { ctx_perf_metrics: None, gen_perf_metrics: None, ..entry })))
-    }
-
-    fn is_possible(nested: &Option<Box<PerfMetricsEntry>>) -> bool {
-        nested.as_ref().is_none_or(|nested| nested.is_plausible())
-    }
-
-    fn repair(nested: &mut Option<Box<PerfMetricsEntry>>, key: &'static str, rejected: &mut Rejected) {
-        let mut part = nested.take().map(|nested| *nested);
-        Part::repair(&mut part, key, rejected);
-        *nested = part.map(Box::new);
-    }
-
-    fn weight(nested: &Option<Box<PerfMetricsEntry>>) -> usize {
-        nested.as_ref().map_or(0, |nested| size_of::<PerfMetricsEntry>() + nested.weight())
-    }
-}
-
 /// Structs of the schema by id, e.g. one for each pool.
 #[derive(Debug)]
-pub struct Rows;
+pub struct Parts;
 
-impl<R: Schema + PartialEq + for<'de> Deserialize<'de>> Kind<PoolRows<R>> for Rows {
-    fn read<'de, D: Deserializer<'de>>(value: D) -> Result<Option<PoolRows<R>>, D::Error> {
-        lenient::object(value, || Some(PoolRows(vec![("".into(), R::wrong_type_sentinel())])))
+impl<T: Schema + PartialEq + for<'de> Deserialize<'de>> Kind<ById<T>> for Parts {
+    fn read<'de, D: Deserializer<'de>>(value: D) -> Result<Option<ById<T>>, D::Error> {
+        lenient::object(value, || Some(ById(vec![("".into(), T::wrong_type_sentinel())])))
     }
 
-    fn is_possible(rows: &Option<PoolRows<R>>) -> bool {
-        rows.iter().flat_map(PoolRows::values).all(R::is_plausible)
+    fn is_possible(parts: &Option<ById<T>>) -> bool {
+        parts.iter().flat_map(ById::values).all(T::is_plausible)
     }
 
-    /// A row that is not an object is counted under the key of the view.
-    fn repair(rows: &mut Option<PoolRows<R>>, key: &'static str, rejected: &mut Rejected) {
-        let Some(rows) = rows else { return };
-        rows.0.retain_mut(|(_, row)| {
-            let mut repaired = Some(std::mem::take(row));
+    /// A part that is not an object is counted under the key of them all.
+    fn repair(parts: &mut Option<ById<T>>, key: &'static str, rejected: &mut Rejected) {
+        let Some(parts) = parts else { return };
+        parts.0.retain_mut(|(_, part)| {
+            let mut repaired = Some(std::mem::take(part));
             Part::repair(&mut repaired, key, rejected);
-            repaired.map(|repaired| *row = repaired).is_some()
+            repaired.map(|repaired| *part = repaired).is_some()
         });
     }
 
-    fn weight(rows: &Option<PoolRows<R>>) -> usize {
-        rows.as_ref().map_or(0, |rows| rows.weight() + rows.values().map(R::weight).sum::<usize>())
+    fn weight(parts: &Option<ById<T>>) -> usize {
+        parts.as_ref().map_or(0, |parts| parts.weight() + parts.values().map(T::weight).sum::<usize>())
     }
 }
 
@@ -288,18 +259,18 @@ const MAX_REQUESTS: usize = 8192;
 #[derive(Debug)]
 pub struct Requests;
 
-impl Kind<Vec<RequestStats>> for Requests {
-    fn read<'de, D: Deserializer<'de>>(value: D) -> Result<Option<Vec<RequestStats>>, D::Error> {
-        let sentinel: fn() -> _ = || Some(vec![Element(RequestStats::wrong_type_sentinel())]);
-        let requests: Option<Vec<Element<RequestStats>>> = bounded::array(value, MAX_REQUESTS, sentinel)?;
+impl<R: Schema + for<'de> Deserialize<'de>> Kind<Vec<R>> for Requests {
+    fn read<'de, D: Deserializer<'de>>(value: D) -> Result<Option<Vec<R>>, D::Error> {
+        let sentinel: fn() -> _ = || Some(vec![Element(R::wrong_type_sentinel())]);
+        let requests: Option<Vec<Element<R>>> = bounded::array(value, MAX_REQUESTS, sentinel)?;
         Ok(requests.map(|requests| requests.into_iter().map(|Element(request)| request).collect()))
     }
 
-    fn is_possible(requests: &Option<Vec<RequestStats>>) -> bool {
-        requests.iter().flatten().all(RequestStats::is_plausible)
+    fn is_possible(requests: &Option<Vec<R>>) -> bool {
+        requests.iter().flatten().all(R::is_plausible)
     }
 
-    fn repair(requests: &mut Option<Vec<RequestStats>>, _: &'static str, rejected: &mut Rejected) {
+    fn repair(requests: &mut Option<Vec<R>>, _: &'static str, rejected: &mut Rejected) {
         let Some(requests) = requests else { return };
         requests.retain_mut(|request| {
             let has_keys = request.has_keys();
@@ -312,8 +283,8 @@ impl Kind<Vec<RequestStats>> for Requests {
         });
     }
 
-    fn weight(requests: &Option<Vec<RequestStats>>) -> usize {
-        requests.as_ref().map_or(0, Vec::capacity) * size_of::<RequestStats>()
+    fn weight(requests: &Option<Vec<R>>) -> usize {
+        requests.as_ref().map_or(0, Vec::capacity) * size_of::<R>()
     }
 }
 
