@@ -3,7 +3,6 @@
 
 use std::collections::HashMap;
 use std::hash::Hash;
-use std::net::IpAddr;
 
 use trtllm_intake::Playback;
 #[cfg(feature = "executor")]
@@ -18,6 +17,7 @@ use trtllm_sources::simulated::is_in_process;
 use trtllm_sources::{OpenError, iteration_log, socket};
 
 use super::entry::{Entry, Origin};
+use super::source::server_key;
 use super::{ConfigError, EngineConfig, SourceSpec, gpus};
 
 /// Checks each entry, and that no two share a name, a socket, a server or a GPU. `remedy` tells the user how to name engines.
@@ -79,22 +79,6 @@ fn taken<T: Hash + Eq>(taken: &mut Taken<T>, key: T, origin: &Origin) -> Option<
     }
 }
 
-/// A key that is equal for all spellings of the address of one server, such as `http://LOCALHOST:80/` and `https://[::1]:80`.
-#[must_use]
-pub fn server_key(target: &str) -> String {
-    let rest = target.split_once("://").map_or(target, |(_, rest)| rest);
-    let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
-    let (host, port) = authority.rsplit_once(':').unwrap_or((authority, ""));
-    let host = host.trim_end_matches('.').to_lowercase();
-    let host = match host.trim_matches(['[', ']']).parse::<IpAddr>().map(|address| address.to_canonical()) {
-        // A client that connects to the unspecified address reaches its own host.
-        Ok(address) if address.is_loopback() || address.is_unspecified() => "localhost".to_owned(),
-        Ok(address) => address.to_string(),
-        Err(_) => host,
-    };
-    format!("{host}:{port}/{path}")
-}
-
 /// Finds errors that would make opening the source fail.
 fn can_be_opened(source: &SourceSpec) -> Result<(), String> {
     let checked = match source {
@@ -122,29 +106,4 @@ fn can_be_opened(source: &SourceSpec) -> Result<(), String> {
         OpenError::Engine { cause, .. } => cause,
         error => error.to_string(),
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn each_spelling_of_a_server_is_the_same_server() {
-        for other in [
-            "http://LOCALHOST:8000",
-            "https://127.0.0.1:8000",
-            "http://[::1]:8000",
-            "http://127.9.9.9:8000",
-            "http://[::ffff:127.0.0.1]:8000",
-            "http://0.0.0.0:8000",
-            "http://localhost.:8000",
-        ] {
-            assert_eq!(server_key(other), server_key("http://localhost:8000"), "{other}");
-        }
-        assert_eq!(server_key("http://[2001:DB8:0::1]:1"), server_key("http://[2001:db8::1]:1"));
-        for other in ["http://localhost:8001", "http://localhost:8000/a", "http://llama-0:8000", "http://10.0.0.1:8000"]
-        {
-            assert_ne!(server_key(other), server_key("http://localhost:8000"), "{other}");
-        }
-    }
 }

@@ -8,6 +8,7 @@ use serde_saphyr::{Location, Spanned};
 use trtllm_page::metrics::catalog::{CATALOG, Metric};
 use trtllm_records::{EngineName, Objectives};
 
+use super::syntax::unrendered;
 use super::{
     ConfigError, DEFAULT_MODEL, DEFAULT_VERSION, EngineConfig, SourceSpec, gpu_hour_cost, gpus, hide_secrets_of_url,
     read_bench_report,
@@ -160,12 +161,6 @@ impl Entry {
             gpu_hour_cost: cost.transpose()?,
         })
     }
-}
-
-/// The error for a text that a template engine should have replaced, such as `{{ .Values.model }}`.
-pub(super) fn unrendered(text: &str) -> Option<&'static str> {
-    let is_template = (text.contains("{{") && text.contains("}}")) || text.contains("${") || text.contains("$(");
-    is_template.then_some("is a template that was not rendered; render it, or write the value itself")
 }
 
 fn check_label(name: &str) -> Result<(), String> {

@@ -8,9 +8,9 @@ use serde_saphyr::granit_parser::Event;
 use serde_saphyr::{Error, Location, Spanned};
 
 use super::ConfigError;
-use super::entry::{Entry, Origin, unrendered};
+use super::entry::{Entry, Origin};
 use super::nearest::remedy;
-use super::syntax::{Mistake, Node, TOO_MANY, nodes};
+use super::syntax::{Mistake, Node, TOO_MANY, nodes, unrendered};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -26,10 +26,9 @@ use trtllm_sources::bench_report;
 
 use entry::{Entry, Origin};
 
-pub use engines::server_key;
 pub use forms::FORMS;
 pub use secrets::{hide_secrets, hide_secrets_of_url};
-pub use source::SourceSpec;
+pub use source::{SourceSpec, server_key};
 
 /// The labels of an engine without a configured model or version.
 pub const DEFAULT_MODEL: &str = "tensorrt_llm";

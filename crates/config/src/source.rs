@@ -1,20 +1,19 @@
 //! `--source`: the kind of source, its address and its options.
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use super::engines::server_key;
-use super::entry::unrendered;
 use super::forms::remedy;
 use super::options::SourceOptions;
+use super::syntax::unrendered;
 use trtllm_records::orchestrator::SOURCE as ORCHESTRATOR;
-use trtllm_sources::discovery::USUAL_PORT;
 use trtllm_sources::hosting::Hosting;
 use trtllm_sources::kubernetes::PodSelection;
 use trtllm_sources::otlp::SpanReceiver;
 use trtllm_sources::perf_metrics_dir::LinesDir;
 use trtllm_sources::replay::Pace;
-use trtllm_sources::server::{Access, check_host, port_of};
+use trtllm_sources::server::{Access, USUAL_PORT, check_host, port_of};
 use trtllm_sources::trtllm_serve::Extras;
 
 /// A parsed `--source`.
@@ -252,9 +251,45 @@ fn http_target(prefix: &str, url: &str) -> Result<String, String> {
     Ok(format!("{scheme}://{}:{port}{}", authority.host(), uri.path().trim_end_matches('/')))
 }
 
+/// A key that is equal for all spellings of the address of one server, such as `http://LOCALHOST:80/` and `https://[::1]:80`.
+#[must_use]
+pub fn server_key(target: &str) -> String {
+    let rest = target.split_once("://").map_or(target, |(_, rest)| rest);
+    let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+    let (host, port) = authority.rsplit_once(':').unwrap_or((authority, ""));
+    let host = host.trim_end_matches('.').to_lowercase();
+    let host = match host.trim_matches(['[', ']']).parse::<IpAddr>().map(|address| address.to_canonical()) {
+        // A client that connects to the unspecified address reaches its own host.
+        Ok(address) if address.is_loopback() || address.is_unspecified() => "localhost".to_owned(),
+        Ok(address) => address.to_string(),
+        Err(_) => host,
+    };
+    format!("{host}:{port}/{path}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_spelling_of_a_server_is_the_same_server() {
+        for other in [
+            "http://LOCALHOST:8000",
+            "https://127.0.0.1:8000",
+            "http://[::1]:8000",
+            "http://127.9.9.9:8000",
+            "http://[::ffff:127.0.0.1]:8000",
+            "http://0.0.0.0:8000",
+            "http://localhost.:8000",
+        ] {
+            assert_eq!(server_key(other), server_key("http://localhost:8000"), "{other}");
+        }
+        assert_eq!(server_key("http://[2001:DB8:0::1]:1"), server_key("http://[2001:db8::1]:1"));
+        for other in ["http://localhost:8001", "http://localhost:8000/a", "http://llama-0:8000", "http://10.0.0.1:8000"]
+        {
+            assert_ne!(server_key(other), server_key("http://localhost:8000"), "{other}");
+        }
+    }
 
     #[test]
     fn the_scheme_of_every_form_is_known() {

@@ -126,6 +126,12 @@ fn open_quote(text: &str, line: u64) -> u64 {
     open.map_or(line, |(line, _)| line)
 }
 
+/// The error for a text that a template engine should have replaced, such as `{{ .Values.model }}`.
+pub(super) fn unrendered(text: &str) -> Option<&'static str> {
+    let is_template = (text.contains("{{") && text.contains("}}")) || text.contains("${") || text.contains("$(");
+    is_template.then_some("is a template that was not rendered; render it, or write the value itself")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -10,7 +10,6 @@ use super::gpm::GpmSampler;
 use super::limits::{IMPOSSIBLE, is_blank};
 use super::probe::{CallFailure, Probe};
 use super::raw;
-use super::readings::memory;
 use trtllm_records::gpu::MigInstance;
 
 /// Maximum number of instances that are read, which is more than any GPU has. It limits the loop.
@@ -46,7 +45,7 @@ pub(super) fn instances<'nvml>(
                 gpu_instance_id,
                 compute_instance_id: probe.call("compute_instance_id", || raw::compute_instance_id(&instance)),
                 profile: probe.call("mig_name", || instance.name()).as_deref().and_then(profile).map(str::to_owned),
-                memory: memory("mig_memory_info", &instance, probe),
+                memory: probe.memory("mig_memory_info", &instance),
                 activity: gpu_instance_id
                     .map(|gpu_instance| gpm.read(device, Some(gpu_instance), probe))
                     .unwrap_or_default(),

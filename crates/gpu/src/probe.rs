@@ -11,10 +11,10 @@ use nvml_wrapper::error::NvmlError;
 use parking_lot::Mutex;
 
 use super::fields::{NvmlField, ReadField};
-use super::limits::IMPOSSIBLE;
+use super::limits::{IMPOSSIBLE, MEMORY_BYTES};
 use super::nvml::{ErrorScope, classify};
 use super::raw;
-use trtllm_records::gpu::{GpuState, NvmlState};
+use trtllm_records::gpu::{GpuMemory, GpuState, NvmlState};
 
 /// A failed NVML call or an impossible reading. The page shows both names as label values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -109,6 +109,17 @@ impl<'m> Probe<'m> {
         body: impl FnOnce() -> Result<N, NvmlError>,
     ) -> Option<N> {
         self.call(call, body).and_then(|value| self.possible(call, limits, value))
+    }
+
+    /// Reads the memory of a GPU or MIG instance. What exceeds the total is impossible.
+    pub(super) fn memory(&mut self, call: &'static str, device: &Device<'_>) -> GpuMemory {
+        let mut memory = self.call(call, || raw::memory(device)).unwrap_or_default();
+        memory.total_bytes = memory.total_bytes.and_then(|bytes| self.possible(call, &MEMORY_BYTES, bytes));
+        let limits = 0..=memory.total_bytes.unwrap_or(*MEMORY_BYTES.end());
+        for part in [&mut memory.used_bytes, &mut memory.free_bytes, &mut memory.reserved_bytes] {
+            *part = part.and_then(|bytes| self.possible(call, &limits, bytes));
+        }
+        memory
     }
 
     /// Reads all fields that `from_fields` asks for, with one call. `from_fields` runs twice: before the call, to collect

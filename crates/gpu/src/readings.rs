@@ -23,8 +23,8 @@ use super::probe::Probe;
 use super::processes::ProcessReader;
 use super::{mig, raw};
 use trtllm_records::gpu::{
-    ClockReasons, Clocks, EccErrors, EccLocation, EngineUtilization, GpuHealth, GpuMemory, GpuReadings, NvLink,
-    NvLinkErrors, PowerLimits, RemappedRows, RetiredPages, TemperatureLimits, Temperatures,
+    ClockReasons, Clocks, EccErrors, EccLocation, EngineUtilization, GpuHealth, GpuReadings, NvLink, NvLinkErrors,
+    PowerLimits, RemappedRows, RetiredPages, TemperatureLimits, Temperatures,
 };
 
 /// Maximum numbers of links and fans that are read, which are more than any GPU has. They limit the loops where the
@@ -104,7 +104,7 @@ impl<'nvml> PollState<'nvml> {
             energy_counter_mj,
             utilization_ratio,
             memory_controller_utilization_ratio,
-            memory: memory("memory_info", device, probe),
+            memory: probe.memory("memory_info", device),
             power_usage_watts: watts("power_usage", || device.power_usage(), probe),
             power_limit_watts: watts("power_management_limit", || device.power_management_limit(), probe),
             clock_hertz: clocks(CURRENT_CLOCKS, |clock| device.clock_info(clock), probe),
@@ -190,17 +190,6 @@ fn read_health(device: &Device<'_>, probe: &mut Probe<'_>) -> GpuHealth {
             ..GpuHealth::default()
         })
     }
-}
-
-/// Reads the memory of a GPU or MIG instance. What exceeds the total is impossible.
-pub(super) fn memory(call: &'static str, device: &Device<'_>, probe: &mut Probe<'_>) -> GpuMemory {
-    let mut memory = probe.call(call, || raw::memory(device)).unwrap_or_default();
-    memory.total_bytes = memory.total_bytes.and_then(|bytes| probe.possible(call, &MEMORY_BYTES, bytes));
-    let limits = 0..=memory.total_bytes.unwrap_or(*MEMORY_BYTES.end());
-    for part in [&mut memory.used_bytes, &mut memory.free_bytes, &mut memory.reserved_bytes] {
-        *part = part.and_then(|bytes| probe.possible(call, &limits, bytes));
-    }
-    memory
 }
 
 /// Reads milliwatts.

@@ -23,8 +23,6 @@ use trtllm_records::PodTrouble;
 use trtllm_records::gpu::PodName;
 use trtllm_service::permits::timeout;
 
-/// Default port of trtllm-serve.
-pub const USUAL_PORT: u16 = 8000;
 /// Time between two searches.
 pub const INTERVAL: Duration = Duration::from_secs(5);
 /// Timeout of one server. The next search asks it again.

@@ -15,8 +15,7 @@ use trtllm_records::RejectReason;
 use trtllm_service::file_text::{self, FileText, LineRead};
 use trtllm_service::small_file;
 
-use super::Batch;
-use super::perf_metrics_dir::LinesDir;
+use super::{Batch, OpenError};
 
 /// Limit of the bytes that one reading takes from all files.
 const MAX_READ: u64 = 32 << 20;
@@ -33,6 +32,34 @@ pub(crate) const STDIN: &str = "-";
 const MAX_STDIN_LINE: usize = 64 << 10;
 /// Most lines of the standard input that one reading takes.
 const MOST_LINES: usize = 8192;
+
+/// A directory of files with JSON lines, as configured. The iteration log also has one file or the standard input here.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LinesDir {
+    pub path: PathBuf,
+    /// Whether the lines that were written before the exporter started count, too.
+    pub from_start: bool,
+}
+
+impl LinesDir {
+    /// Like [`Self::check`], but waits for the disk on a thread for blocking work.
+    pub(super) async fn check_beside(&self) -> Result<(), OpenError> {
+        let dir = self.clone();
+        let checked = tokio::task::spawn_blocking(move || dir.check()).await;
+        checked.unwrap_or_else(|error| Err(OpenError::Lines { path: self.path.clone(), cause: error.into() }))
+    }
+
+    /// Checks that the directory can be read, if it exists: the server may create it later. Fails if it exists and cannot be
+    /// read.
+    pub fn check(&self) -> Result<(), OpenError> {
+        match std::fs::read_dir(&self.path) {
+            Err(cause) if cause.kind() != std::io::ErrorKind::NotFound => {
+                Err(OpenError::Lines { path: self.path.clone(), cause })
+            }
+            _ => Ok(()),
+        }
+    }
+}
 
 /// What the lines of the files are.
 pub(crate) trait FollowedLines {

@@ -19,8 +19,7 @@ use trtllm_records::iteration::IterationStats;
 use trtllm_service::file_text::FileText;
 use trtllm_service::small_file;
 
-use super::followed_lines::{FollowedLines, LineFiles, STDIN};
-use super::perf_metrics_dir::LinesDir;
+use super::followed_lines::{FollowedLines, LineFiles, LinesDir, STDIN};
 use super::{Batch, OpenError, Presence, SourceError};
 use line::Pass;
 

@@ -31,12 +31,11 @@ use trtllm_records::perf_metrics::PerfMetricsEntry;
 use trtllm_records::{Message, RejectReason, SpanDrop};
 use trtllm_service::permits::{Permit, Permits};
 
-use self::forward::Forwarder;
+use self::forward::{Forwarder, HTTP_PATH};
 use self::span::{Caller, ExportRequest, ExportResponse, PartialSuccess, Side, SpanOfRequest, join};
 use super::{Batch, OpenError, Presence};
 
-/// The path of OTLP over HTTP, and that of its gRPC service.
-const HTTP_PATH: &str = "/v1/traces";
+/// The path of OTLP's gRPC service.
 const GRPC_PATH: &str = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";
 /// Largest request, before and after decompression. A batch of the SDK has 512 spans, which take about 300 KiB.
 const MAX_REQUEST: usize = 1 << 20;

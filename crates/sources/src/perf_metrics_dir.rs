@@ -2,12 +2,12 @@
 //! `/perf_metrics`. A separate task reads the files: a disk that hangs must not delay the records.
 
 use std::ffi::OsStr;
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use tokio::task::JoinSet;
 use trtllm_records::{Message, PerfMetricsEntry, RejectReason};
 
+pub use super::followed_lines::LinesDir;
 use super::followed_lines::{FollowedLines, LineFiles};
 use super::keys::KeyWatch;
 use super::trtllm_json::read_message;
@@ -17,34 +17,6 @@ use super::{Batch, OpenError, Presence, SourceError};
 const INTERVAL: Duration = Duration::from_secs(1);
 /// A reading that takes longer counts as hanging.
 const TIMEOUT: Duration = Duration::from_secs(10);
-
-/// A directory of files with JSON lines, as configured. The iteration log also has one file or the standard input here.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LinesDir {
-    pub path: PathBuf,
-    /// Whether the lines that were written before the exporter started count, too.
-    pub from_start: bool,
-}
-
-impl LinesDir {
-    /// Like [`Self::check`], but waits for the disk on a thread for blocking work.
-    pub(super) async fn check_beside(&self) -> Result<(), OpenError> {
-        let dir = self.clone();
-        let checked = tokio::task::spawn_blocking(move || dir.check()).await;
-        checked.unwrap_or_else(|error| Err(OpenError::Lines { path: self.path.clone(), cause: error.into() }))
-    }
-
-    /// Checks that the directory can be read, if it exists: the server may create it later. Fails if it exists and cannot be
-    /// read.
-    pub fn check(&self) -> Result<(), OpenError> {
-        match std::fs::read_dir(&self.path) {
-            Err(cause) if cause.kind() != std::io::ErrorKind::NotFound => {
-                Err(OpenError::Lines { path: self.path.clone(), cause })
-            }
-            _ => Ok(()),
-        }
-    }
-}
 
 /// Which lines of the directory belong to the source. A line of an orchestrator has both parts of a request: that of the
 /// context server and that of the generation server.

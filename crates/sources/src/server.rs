@@ -15,6 +15,8 @@ use super::{OpenError, SourceError};
 use trtllm_service::host::is_incomplete_ipv4;
 use trtllm_service::small_file;
 
+/// Default port of trtllm-serve.
+pub const USUAL_PORT: u16 = 8000;
 /// How long a token is used before its file is read again. Kubernetes replaces tokens an hour before they expire.
 const TOKEN_AGE: Duration = Duration::from_secs(60);
 

@@ -10,9 +10,8 @@ use rustix::fs::OFlags;
 use serde::Deserialize;
 use trtllm_service::small_file;
 
-use super::USUAL_PORT;
 use super::command::ServeCommand;
-use crate::server::parse_port;
+use crate::server::{USUAL_PORT, parse_port};
 
 /// Limit of the bytes that are read of a command line.
 const MAX_COMMAND: u64 = 16 << 10;

@@ -10,8 +10,8 @@ use trtllm_records::gpu::PodName;
 use trtllm_records::timestamp::parse_timestamp;
 
 use crate::discovery::command::ServeCommand;
-use crate::discovery::{FoundPod, USUAL_PORT, short};
-use crate::server::parse_port;
+use crate::discovery::{FoundPod, short};
+use crate::server::{USUAL_PORT, parse_port};
 
 /// Sets the port of the server, if nothing else tells it.
 const PORT: &str = "trtllm-exporter.io/port";

@@ -15,11 +15,12 @@ use tokio::task::JoinSet;
 use trtllm_records::{ForwardedSpans, SpanLoss};
 use trtllm_service::log::LogLimit;
 
-use super::HTTP_PATH;
 use crate::OpenError;
 use crate::http_client::HttpClient;
 use crate::server::{Access, TargetServer};
 
+/// The path of OTLP over HTTP.
+pub(super) const HTTP_PATH: &str = "/v1/traces";
 /// Bytes of all queues together, and the least that a request counts, so that the number of requests is bounded, too.
 const MAX_QUEUED: usize = 1 << 20;
 const LEAST: usize = 1 << 10;
