@@ -6,7 +6,7 @@ use trtllm_records::OrchestratorReading;
 use trtllm_sources::orchestrator_page::{parse_cluster_info, parse_orchestrator_page};
 
 use super::fold::{Fold, engine};
-use super::parsed_page;
+use super::formats;
 
 const MAX_PAGES: usize = 16;
 
@@ -24,5 +24,5 @@ pub fn run(data: &[u8]) {
             true
         });
     }
-    parsed_page::parses(&fold.page());
+    formats::parses(&fold.page());
 }

@@ -5,12 +5,8 @@ use std::collections::HashMap;
 
 use prometheus_client::encoding::prometheus_protobuf::prometheus_data_model as proto;
 use prost::Message as _;
-use trtllm_page::exposition::negotiate::Format;
-use trtllm_page::exposition::render;
 use trtllm_page::metrics::catalog::MetricKind;
 use trtllm_page::metrics::page::{Page, Value};
-
-use super::text_page;
 
 /// Labels as text that is the same in every format. Maps of strings would take most of a target's time.
 #[derive(Clone)]
@@ -42,32 +38,6 @@ pub struct ParsedPage {
     pub samples: HashMap<String, u64>,
     /// The request and the bits of the value of an exemplar, by the series of its bucket.
     pub exemplars: HashMap<String, (String, u64)>,
-}
-
-/// Renders the page, parses it, and compares the result with the page.
-pub fn check(page: &Page, format: Format) {
-    let mut bytes = Vec::new();
-    render(page, format, &mut bytes);
-    let mut wanted = ParsedPage::from(page);
-    let found = match format {
-        Format::Protobuf => protobuf(&bytes),
-        Format::Text | Format::OpenMetrics => text_page::parse(std::str::from_utf8(&bytes).unwrap(), format),
-    };
-    if format == Format::Text {
-        // The text format has no exemplars.
-        wanted.exemplars.clear();
-    }
-    assert_eq!(found.families, wanted.families, "{format:?}");
-    let differing = || found.samples.iter().find(|(series, value)| wanted.samples.get(*series) != Some(*value));
-    assert!(found.samples == wanted.samples, "{format:?}: {:?}", differing());
-    assert_eq!(found.exemplars, wanted.exemplars, "{format:?}");
-}
-
-/// Only renders and parses the text. The target `formats` also compares the result.
-pub fn parses(page: &Page) {
-    let mut bytes = Vec::new();
-    render(page, Format::Text, &mut bytes);
-    text_page::parse(std::str::from_utf8(&bytes).unwrap(), Format::Text);
 }
 
 impl ParsedPage {
@@ -151,7 +121,7 @@ impl From<&Page> for ParsedPage {
     }
 }
 
-fn protobuf(mut bytes: &[u8]) -> ParsedPage {
+pub fn protobuf(mut bytes: &[u8]) -> ParsedPage {
     let mut parsed = ParsedPage::default();
     while !bytes.is_empty() {
         let family = proto::MetricFamily::decode_length_delimited(&mut bytes).unwrap();

@@ -7,7 +7,7 @@ use trtllm_page::metrics::page::Page;
 use trtllm_page::metrics::series_labels::LabelCache;
 use trtllm_records::gpu::{Gpu, GpuIdentity, GpuInventory, GpuReadings, GpuState, MigInstance};
 
-use super::parsed_page;
+use super::formats;
 
 /// The input is used as an answer, and also as the message inside an answer.
 pub fn run(data: &[u8]) {
@@ -32,7 +32,7 @@ fn check(answer: &[u8]) {
     gpu_page(&inventory, &mut LabelCache::default(), &mut page);
     page.sort();
     for format in [Format::Text, Format::OpenMetrics, Format::Protobuf] {
-        parsed_page::check(&page, format);
+        formats::check(&page, format);
     }
 }
 

@@ -13,7 +13,7 @@ use trtllm_sources::trtllm_json::{
 };
 
 use super::fold::{Fold, engine};
-use super::parsed_page;
+use super::formats;
 use super::session::{Answer, polls};
 
 pub fn run(data: &[u8]) {
@@ -37,7 +37,7 @@ pub fn run(data: &[u8]) {
         }),
         _ => polls(&mut Unstructured::new(data)).iter().for_each(|poll| fold.poll(poll)),
     }
-    parsed_page::parses(&fold.page());
+    formats::parses(&fold.page());
 }
 
 /// A line of the socket must give the same record as an array that contains it.

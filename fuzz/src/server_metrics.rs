@@ -6,7 +6,7 @@ use trtllm_sources::prometheus_text::parse_server_metrics;
 use trtllm_sources::trtllm_json::parse_records;
 
 use super::fold::{Fold, engine};
-use super::parsed_page;
+use super::formats;
 
 const MAX_PAGES: usize = 16;
 
@@ -21,5 +21,5 @@ pub fn run(data: &[u8]) {
             true
         });
     }
-    parsed_page::parses(&fold.page());
+    formats::parses(&fold.page());
 }
