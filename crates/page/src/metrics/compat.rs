@@ -6,8 +6,8 @@ use trtllm_engines::Engine;
 
 use super::catalog::Table;
 use super::catalog::table::{DYNAMO, TRITON_CORE, TRTLLM, VLLM};
-use super::engine_readings::EngineReadings;
 use super::engine_series::EngineSeries;
+use super::engine_view::EngineView;
 use super::page::Page;
 use super::series_labels::SeriesLabels;
 use super::writer::FamilyWriter;
@@ -28,7 +28,7 @@ pub struct CompatSets {
 }
 
 impl EngineSeries {
-    pub(super) fn write_compat(&self, engine: &EngineReadings<'_>, sets: CompatSets, page: &mut Page) {
+    pub(super) fn write_compat(&self, engine: &EngineView<'_>, sets: CompatSets, page: &mut Page) {
         let model = self.name.model.as_str();
         if sets.trtllm {
             FamilyWriter::new(page, &self.trtllm_labels(engine.engine)).table(TRTLLM, engine);

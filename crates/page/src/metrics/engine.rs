@@ -10,8 +10,8 @@ use trtllm_records::orchestrator::SOURCE as ORCHESTRATOR;
 use super::catalog::table::{ALL, ENGINES, ORCHESTRATORS, TRITON, kv_cache_blocks};
 use super::catalog::{Group, Id, Table};
 use super::compat::CompatSets;
-use super::engine_readings::EngineReadings;
 use super::engine_series::EngineSeries;
+use super::engine_view::EngineView;
 use super::page::Page;
 use super::series_labels::SeriesLabels;
 use super::writer::FamilyWriter;
@@ -27,7 +27,7 @@ impl EngineSeries {
         let engine = &**slot.lock();
         let load = engine.load();
         slot.with_judged(|judged| {
-            let readings = EngineReadings {
+            let view = EngineView {
                 engine,
                 source: self.name.source,
                 totals: engine.totals(),
@@ -42,22 +42,22 @@ impl EngineSeries {
                 headroom: judged.headroom(),
             };
             let mut writer = FamilyWriter::new(page, &self.labels);
-            ALL.iter().for_each(|table| writer.table(table, &readings));
+            ALL.iter().for_each(|table| writer.table(table, &view));
             if self.name.source == ORCHESTRATOR || engine.orchestrator().is_some() {
                 let labels = self
                     .orchestrator
                     .get_or_init(|| SeriesLabels::new(Arc::clone(self.labels.base()), &[Table::Orchestrator]));
-                FamilyWriter::new(page, labels).table(ORCHESTRATORS, &readings);
+                FamilyWriter::new(page, labels).table(ORCHESTRATORS, &view);
                 return;
             }
-            let is_visual_gen = readings.latest.is_some_and(|latest| latest.is_visual_gen);
+            let is_visual_gen = view.latest.is_some_and(|latest| latest.is_visual_gen);
             let is_shown = |id| !is_visual_gen || OF_VISUAL_GEN.contains(&id);
-            ENGINES.iter().for_each(|table| writer.table_if(table, &readings, is_shown));
+            ENGINES.iter().for_each(|table| writer.table_if(table, &view, is_shown));
             // The other families of this table have the label values of the original metrics specification.
             let has_spec = |id: Id| compat.spec || id.metric().group != Group::Compat;
-            writer.table_if(TRITON, &readings, |id| is_shown(id) && has_spec(id));
+            writer.table_if(TRITON, &view, |id| is_shown(id) && has_spec(id));
             if !is_visual_gen {
-                self.write_compat(&readings, compat, page);
+                self.write_compat(&view, compat, page);
             }
         });
     }

@@ -3,7 +3,7 @@
 use trtllm_records::gpu::{GpuInventory, NvmlState};
 
 use super::catalog::Id;
-use super::catalog::table::{GPUS, MIG_INSTANCES, OneGpu, text};
+use super::catalog::table::{GPUS, GpuView, MIG_INSTANCES, text};
 use super::page::{Labels, Page};
 use super::series_labels::{LabelCache, SeriesLabels};
 use super::writer::FamilyWriter;
@@ -18,8 +18,8 @@ pub fn gpu_page(inventory: &GpuInventory, cache: &mut LabelCache, page: &mut Pag
             let labels = cache.of(&mut before, uuid, Some(&instance.uuid));
             FamilyWriter::new(page, labels).table(MIG_INSTANCES, instance);
         }
-        let one = OneGpu { snapshot: gpu, readings: &gpu.readings, health: &gpu.readings.health, driver_version };
-        FamilyWriter::new(page, cache.of(&mut before, uuid, None)).table(GPUS, &one);
+        let view = GpuView { gpu, readings: &gpu.readings, health: &gpu.readings.health, driver_version };
+        FamilyWriter::new(page, cache.of(&mut before, uuid, None)).table(GPUS, &view);
     }
     let unlabelled = SeriesLabels::new(Labels::default(), &[]);
     let mut node = FamilyWriter::new(page, &unlabelled);

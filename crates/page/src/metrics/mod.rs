@@ -1,11 +1,11 @@
-//! Turns snapshots into one ordered [`page::Page`] according to the [`catalog`]. Does not render it.
+//! Turns engines and GPUs into one ordered [`page::Page`] according to the [`catalog`]. Does not render it.
 
 pub mod catalog;
 pub mod compat;
 mod dcgm;
 mod engine;
-mod engine_readings;
 mod engine_series;
+mod engine_view;
 pub mod gpu;
 pub mod http_refusal;
 mod labels;

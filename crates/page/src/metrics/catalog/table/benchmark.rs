@@ -3,7 +3,7 @@
 use trtllm_records::BenchReport;
 use trtllm_records::bench_report::Percentiles;
 
-use super::{Area, ENGINE, EngineReadings, FamilyWriter, When, families, unknown};
+use super::{Area, ENGINE, EngineView, FamilyWriter, When, families, unknown};
 
 const STATISTICS: &[&str] = &["p50", "p90", "p95", "p99", "min", "max", "avg"];
 const SETTINGS: &[&str] = &[
@@ -31,7 +31,7 @@ fn statistics(distribution: Percentiles, unit: f64) -> [Option<f64>; 7] {
 }
 
 families! {
-    Benchmark of EngineReadings<'_> => FamilyWriter<'_>;
+    Benchmark of EngineView<'_> => FamilyWriter<'_>;
 
     BenchTokenRate(|engine| engine.bench?.performance.token_throughput_per_sec) =
         BENCH.gauge("nv_trt_llm_bench_output_tokens_per_second").in_default()

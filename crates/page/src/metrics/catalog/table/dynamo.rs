@@ -2,12 +2,12 @@
 //! trtllm`). The reference page (`src/tools/metrics.md`) lists the families that are missing here because no statistics
 //! have their values.
 
-use super::{Area, EngineReadings, FamilyWriter, Id, families, increased, seen};
+use super::{Area, EngineView, FamilyWriter, Id, families, increased, seen};
 
 const DYNAMO: Area = Area::compat("dynamo", &["disaggregation_mode", "engine_type", "model_name"]);
 
 families! {
-    Dynamo of EngineReadings<'_> => FamilyWriter<'_>;
+    Dynamo of EngineView<'_> => FamilyWriter<'_>;
 
     DynamoTransferSuccess(|engine| increased(engine.times.kv_transfers.latency.count())) =
         DYNAMO.counter("trtllm_kv_transfer_success_total")

@@ -9,23 +9,23 @@ use trtllm_records::iteration::KvCacheStats;
 use trtllm_records::named_numbers::NamedNumbers as _;
 use trtllm_records::perf_metrics::FinishReason;
 
-use super::{ENGINE, EngineReadings, FamilyWriter, RANK, When, families, rank_name};
+use super::{ENGINE, EngineView, FamilyWriter, RANK, When, families, rank_name};
 
 /// The tokens of each rank. Absent if statistics are sampled.
-fn rank_tokens(engine: &EngineReadings<'_>, series: &mut FamilyWriter<'_>, tokens: fn(&Rank) -> u64) {
+fn rank_tokens(engine: &EngineView<'_>, series: &mut FamilyWriter<'_>, tokens: fn(&Rank) -> u64) {
     if let (Some(_), Some(totals)) = (engine.batch(), &engine.totals.ranks) {
         totals.ranks.iter().for_each(|rank| series.with([("rank", rank_name(rank))], tokens(rank)));
     }
 }
 
 /// Where the time of requests went. Absent before the first request has ended.
-fn parts<'e>(engine: &EngineReadings<'e>) -> Option<&'e RequestParts> {
+fn parts<'e>(engine: &EngineView<'e>) -> Option<&'e RequestParts> {
     let totals = engine.engine.observed.analysis.attribution.totals.as_ref();
     totals.filter(|parts| parts.all.iter().sum::<f64>() > 0.0)
 }
 
 families! {
-    EngineCounters of EngineReadings<'_> => FamilyWriter<'_>;
+    EngineCounters of EngineView<'_> => FamilyWriter<'_>;
 
     Iterations(|engine| engine.totals.iterations) = ENGINE.counter("nv_trt_llm_iterations_total").in_default().stable()
         .help("Iterations reported by the engine, each counted once.").feeds("iter");

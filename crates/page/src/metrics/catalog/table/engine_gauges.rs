@@ -12,7 +12,7 @@ use trtllm_records::iteration::InflightBatchingStats;
 use trtllm_records::named_numbers::NamedNumbers as _;
 
 use super::{
-    ENGINE, EngineReadings, FamilyWriter, Id, RANK, Value, When, families, rank_name, triton::KV_CACHE_BLOCKS,
+    ENGINE, EngineView, FamilyWriter, Id, RANK, Value, When, families, rank_name, triton::KV_CACHE_BLOCKS,
     triton::kv_cache_blocks, unknown,
 };
 
@@ -20,7 +20,7 @@ const LIMITS: &[&str] = &["static", "tuner", "runtime"];
 
 /// The load of each rank. Absent with one rank.
 fn rank_load<V: Into<Value>>(
-    engine: &EngineReadings<'_>,
+    engine: &EngineView<'_>,
     series: &mut FamilyWriter<'_>,
     number: fn(RankLoad) -> Option<V>,
 ) {
@@ -35,7 +35,7 @@ fn rank_load<V: Into<Value>>(
 const POOL_BLOCKS: &[&str] = &["max", "free", "used", "evictable", "peak_free", "peak_used", "peak_evictable"];
 
 families! {
-    EngineGauges of EngineReadings<'_> => FamilyWriter<'_>;
+    EngineGauges of EngineView<'_> => FamilyWriter<'_>;
 
     QueuedRequests(|engine| engine.load?.queued) =
         ENGINE.gauge("nv_trt_llm_queued_requests").in_default().unit("requests").stable()

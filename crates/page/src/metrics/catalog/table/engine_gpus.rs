@@ -1,12 +1,12 @@
 //! The GPUs of an engine, with their energy, time and price.
 
-use super::{Area, ENGINE, EngineReadings, FamilyWriter, When, families};
+use super::{Area, ENGINE, EngineView, FamilyWriter, When, families};
 
 /// The area of the families that any engine with a GPU has.
 const GPUS: Area = ENGINE.when(&[When::Any]).in_default();
 
 families! {
-    EngineGpus of EngineReadings<'_> => FamilyWriter<'_>;
+    EngineGpus of EngineView<'_> => FamilyWriter<'_>;
 
     EngineGpuInfo(|engine, series| {
         for uuid in &engine.gpus?.uuids {

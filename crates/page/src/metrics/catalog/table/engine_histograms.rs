@@ -1,9 +1,9 @@
 //! The histograms that this exporter defines for an engine.
 
-use super::{ENGINE, EngineReadings, FamilyWriter, When, families, seen};
+use super::{ENGINE, EngineView, FamilyWriter, When, families, seen};
 
 families! {
-    EngineHistograms of EngineReadings<'_> => FamilyWriter<'_>;
+    EngineHistograms of EngineView<'_> => FamilyWriter<'_>;
 
     IterationLatency(|engine| &engine.totals.iteration_latency) =
         ENGINE.histogram("nv_trt_llm_iteration_latency_seconds").unit("seconds").stable()

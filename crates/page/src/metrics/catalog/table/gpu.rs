@@ -14,8 +14,8 @@ const TRITON: Area = Area::new(Group::Gpu, Stability::Inherited, &["gpu_uuid"]).
 const GPU: Area = Area::new(Group::Gpu, Stability::Stable, &["gpu_uuid"]);
 
 /// One GPU at one moment.
-pub(in crate::metrics) struct OneGpu<'g> {
-    pub(in crate::metrics) snapshot: &'g Gpu,
+pub(in crate::metrics) struct GpuView<'g> {
+    pub(in crate::metrics) gpu: &'g Gpu,
     pub(in crate::metrics) readings: &'g GpuReadings,
     pub(in crate::metrics) health: &'g GpuHealth,
     /// Empty if it is unknown.
@@ -37,7 +37,7 @@ fn ecc_counts(errors: &EccErrors) -> [(&'static str, &'static str, Option<u64>);
     ]
 }
 
-fn by_process<V: Into<Value>>(gpu: &OneGpu<'_>, series: &mut FamilyWriter<'_>, read: fn(&GpuProcess) -> Option<V>) {
+fn by_process<V: Into<Value>>(gpu: &GpuView<'_>, series: &mut FamilyWriter<'_>, read: fn(&GpuProcess) -> Option<V>) {
     for process in &gpu.health.process_list {
         let labels = [("name", process.name.clone().unwrap_or_default()), ("pid", process.pid.to_string())];
         series.with(labels, read(process));
@@ -45,7 +45,7 @@ fn by_process<V: Into<Value>>(gpu: &OneGpu<'_>, series: &mut FamilyWriter<'_>, r
 }
 
 families! {
-    Gpu of OneGpu<'_> => FamilyWriter<'_>;
+    Gpu of GpuView<'_> => FamilyWriter<'_>;
 
     GpuUtilization(|gpu| gpu.readings.utilization_ratio) = TRITON.gauge("nv_gpu_utilization")
         .help("GPU utilization rate [0.0 - 1.0)");
@@ -61,17 +61,17 @@ families! {
         .help("GPU energy consumption in joules since the Triton Server started");
 
     // State and inventory.
-    GpuUp(|gpu| gpu.snapshot.state == GpuState::Ok) = GPU.gauge("nv_gpu_up").in_default()
+    GpuUp(|gpu| gpu.gpu.state == GpuState::Ok) = GPU.gauge("nv_gpu_up").in_default()
         .help("1 if the last poll of the GPU succeeded.");
-    GpuState(|gpu, series| series.one_of(gpu.snapshot.state as usize)) = GPU.gauge("nv_gpu_state")
+    GpuState(|gpu, series| series.one_of(gpu.gpu.state as usize)) = GPU.gauge("nv_gpu_state")
         .shown_in_default(InDefault::CurrentState).by("state", &GpuState::NAMES)
         .help("1 for the current state of the GPU.");
-    GpuLastPoll(|gpu| gpu.snapshot.last_poll?.at_us as f64 / 1e6) = GPU.gauge("nv_gpu_last_poll_timestamp_seconds")
+    GpuLastPoll(|gpu| gpu.gpu.last_poll?.at_us as f64 / 1e6) = GPU.gauge("nv_gpu_last_poll_timestamp_seconds")
         .unit("seconds").help("Last successful poll of the GPU as a Unix timestamp in seconds.");
-    GpuPollDuration(|gpu| gpu.snapshot.last_poll?.took.as_secs_f64()) = GPU.gauge("nv_gpu_poll_duration_seconds")
+    GpuPollDuration(|gpu| gpu.gpu.last_poll?.took.as_secs_f64()) = GPU.gauge("nv_gpu_poll_duration_seconds")
         .unit("seconds").help("Duration of the last successful GPU poll in seconds.");
     GpuInfo(|gpu, series| {
-        let identity = &gpu.snapshot.identity;
+        let identity = &gpu.gpu.identity;
         let (index, minor) = (identity.index.to_string(), identity.minor.map(|minor| minor.to_string()));
         let about = [
             ("architecture", text(&identity.architecture)),
@@ -239,14 +239,14 @@ families! {
 
     // Errors.
     GpuXids(|gpu, series| {
-        for (code, count) in &gpu.snapshot.xids_by_code {
+        for (code, count) in &gpu.gpu.xids_by_code {
             series.with([("xid", code.to_string())], *count);
         }
     }) = GPU.counter("nv_gpu_xid_errors_total").in_default().labels(&["gpu_uuid", "xid"])
         .help("Xid errors of the GPU since this exporter started, by code; absent before a code's first error.");
-    GpuLastXid(|gpu| gpu.snapshot.last_xid) = GPU.gauge("nv_gpu_last_xid").in_default()
+    GpuLastXid(|gpu| gpu.gpu.last_xid) = GPU.gauge("nv_gpu_last_xid").in_default()
         .help("Code of the last Xid error since this exporter started.");
-    GpuLastXidTime(|gpu| gpu.snapshot.last_xid_us? as f64 / 1e6) =
+    GpuLastXidTime(|gpu| gpu.gpu.last_xid_us? as f64 / 1e6) =
         GPU.gauge("nv_gpu_last_xid_timestamp_seconds").in_default()
         .unit("seconds").help("Last Xid error as a Unix timestamp in seconds.");
     GpuEcc(|gpu, series| {

@@ -26,7 +26,7 @@ use trtllm_records::schema::When;
 
 use super::id::Id;
 use super::metric::{Area, Group, InDefault, Metric, Stability};
-use crate::metrics::engine_readings::EngineReadings;
+use crate::metrics::engine_view::EngineView;
 use crate::metrics::value::{Value, increased, seen};
 use crate::metrics::writer::FamilyWriter;
 
@@ -48,7 +48,7 @@ fn unknown() -> String {
 ///
 /// ```text
 /// families! {
-///     EngineHistograms of EngineReadings<'_> => FamilyWriter<'_>;
+///     EngineHistograms of EngineView<'_> => FamilyWriter<'_>;
 ///
 ///     HostStep(|engine| seen(&engine.totals.host_step)) = ENGINE.histogram("nv_trt_llm_host_step_seconds")
 ///         .unit("seconds").help("Duration of one host loop step in seconds.").feeds("hostStepTimeMS");
@@ -160,7 +160,7 @@ impl Table {
 pub(in crate::metrics) use dcgm::{DcgmReadings, WRITE as DCGM};
 pub(in crate::metrics) use dynamo::WRITE as DYNAMO;
 pub(in crate::metrics) use exporter::WRITE as EXPORTER;
-pub(in crate::metrics) use gpu::{OneGpu, WRITE as GPUS, text};
+pub(in crate::metrics) use gpu::{GpuView, WRITE as GPUS, text};
 pub(in crate::metrics) use mig::WRITE as MIG_INSTANCES;
 pub(in crate::metrics) use orchestrator::WRITE as ORCHESTRATORS;
 pub(in crate::metrics) use triton::{WRITE as TRITON, kv_cache_blocks};
@@ -169,7 +169,7 @@ pub(in crate::metrics) use trtllm::WRITE as TRTLLM;
 pub(in crate::metrics) use vllm::WRITE as VLLM;
 
 /// Families of an engine, and the function that writes each.
-type EngineFamilies = [(Id, fn(&EngineReadings<'_>, &mut FamilyWriter<'_>) -> Option<()>)];
+type EngineFamilies = [(Id, fn(&EngineView<'_>, &mut FamilyWriter<'_>) -> Option<()>)];
 
 /// The families that engines have, but no orchestrator.
 pub(in crate::metrics) const ENGINES: [&EngineFamilies; 4] =

@@ -4,7 +4,7 @@
 use trtllm_fold::orchestrator::SideTotals;
 use trtllm_records::orchestrator::{Side, WorkerCounts};
 
-use super::{Area, ENGINE, EngineReadings, FamilyWriter, When, families};
+use super::{Area, ENGINE, EngineView, FamilyWriter, When, families};
 
 /// The sides whose number of workers an orchestrator reports.
 const WORKERS: &[&str] = &["context", "generation"];
@@ -13,12 +13,12 @@ const WORKERS: &[&str] = &["context", "generation"];
 const ORCHESTRATOR: Area = ENGINE.when(&[When::Orchestrator]);
 
 /// A value of each side that the orchestrator has.
-fn sides<'e, V>(engine: &'e EngineReadings<'_>, read: impl Fn(&'e SideTotals) -> V) -> Option<[Option<V>; 3]> {
+fn sides<'e, V>(engine: &'e EngineView<'_>, read: impl Fn(&'e SideTotals) -> V) -> Option<[Option<V>; 3]> {
     Some(engine.orchestrator()?.sides.each_ref().map(|side| side.as_ref().map(&read)))
 }
 
 families! {
-    Orchestrator of EngineReadings<'_> => FamilyWriter<'_>;
+    Orchestrator of EngineView<'_> => FamilyWriter<'_>;
 
     DisaggRequests(|engine, series| {
         let totals = engine.orchestrator()?;

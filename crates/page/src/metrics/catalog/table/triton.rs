@@ -4,7 +4,7 @@
 use trtllm_fold::Latest;
 use trtllm_records::iteration::{InflightBatchingStats, KvCacheStats};
 
-use super::{Area, EngineReadings, FamilyWriter, Group, Id, Stability, Value, families};
+use super::{Area, EngineView, FamilyWriter, Group, Id, Stability, Value, families};
 
 const TRITON: Area = Area::new(Group::Triton, Stability::Inherited, &["model", "version"]);
 const SPEC: Area = Area::compat("spec", &["model", "version"]);
@@ -19,7 +19,7 @@ pub(in crate::metrics) fn kv_cache_blocks(kv: &KvCacheStats) -> [Option<Value>; 
 }
 
 families! {
-    Triton of EngineReadings<'_> => FamilyWriter<'_>;
+    Triton of EngineView<'_> => FamilyWriter<'_>;
 
     RequestMetrics(|engine, series| {
         let load = engine.load;

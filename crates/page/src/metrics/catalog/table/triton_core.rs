@@ -2,12 +2,12 @@
 
 use trtllm_fold::histogram::FIRST_TOKEN_MILLISECONDS;
 
-use super::{Area, EngineReadings, FamilyWriter, Id, families, seen};
+use super::{Area, EngineView, FamilyWriter, Id, families, seen};
 
 const TRITON_CORE: Area = Area::compat("triton-core", &["model", "version"]);
 
 families! {
-    TritonCore of EngineReadings<'_> => FamilyWriter<'_>;
+    TritonCore of EngineView<'_> => FamilyWriter<'_>;
 
     InferenceRequestSuccess(|engine| engine.requests.succeeded) =
         TRITON_CORE.legacy_counter("nv_inference_request_success")

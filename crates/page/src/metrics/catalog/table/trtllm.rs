@@ -5,12 +5,12 @@ use trtllm_fold::cache_tiers::{LevelTokens, MAX_LEVELS, Tier};
 use trtllm_fold::share::ratio;
 use trtllm_records::server_metrics::ConfigSection;
 
-use super::{Area, EngineReadings, FamilyWriter, Id, When, families, increased, seen};
+use super::{Area, EngineView, FamilyWriter, Id, When, families, increased, seen};
 
 const TRTLLM: Area = Area::compat("trtllm", &["engine_type", "model_name"]);
 
 /// The labels of trtllm-serve's own family, without those that the engine's series have anyway.
-fn configuration(engine: &EngineReadings<'_>, series: &mut FamilyWriter<'_>, section: ConfigSection) {
+fn configuration(engine: &EngineView<'_>, series: &mut FamilyWriter<'_>, section: ConfigSection) {
     if let Some(labels) = engine.requests.server.config.get(&section) {
         let more: Vec<_> = labels.iter().filter(|(name, _)| !series.has_label(name)).cloned().collect();
         series.with(more, 1_u64);
@@ -18,7 +18,7 @@ fn configuration(engine: &EngineReadings<'_>, series: &mut FamilyWriter<'_>, sec
 }
 
 families! {
-    Trtllm of EngineReadings<'_> => FamilyWriter<'_>;
+    Trtllm of EngineView<'_> => FamilyWriter<'_>;
 
     TrtllmNumRequestsRunning(|engine| engine.load?.active) = TRTLLM.gauge("trtllm_num_requests_running")
         .help("Active requests.").on_gateway("Requests scheduled in the last iteration.")

@@ -3,13 +3,13 @@
 use trtllm_verdict::blind::Blind;
 use trtllm_verdict::cause::Cause;
 
-use super::{Area, ENGINE, EngineReadings, FamilyWriter, InDefault, When, families};
+use super::{Area, ENGINE, EngineView, FamilyWriter, InDefault, When, families};
 
 /// The area of the families that any engine has.
 const VERDICT: Area = ENGINE.when(&[When::Any]);
 
 families! {
-    Verdict of EngineReadings<'_> => FamilyWriter<'_>;
+    Verdict of EngineView<'_> => FamilyWriter<'_>;
 
     LimitedBy(|engine, series| series.one_of(engine.judged.verdict.verdict()?.cause as usize)) =
         VERDICT.gauge("nv_trt_llm_limited_by").shown_in_default(InDefault::CurrentState).by("cause", &Cause::NAMES)

@@ -4,12 +4,12 @@
 
 use trtllm_records::server_metrics::ConfigSection;
 
-use super::{Area, EngineReadings, FamilyWriter, Id, When, families, seen};
+use super::{Area, EngineView, FamilyWriter, Id, When, families, seen};
 
 const VLLM: Area = Area::compat("vllm", &["engine", "model_name"]);
 
 families! {
-    Vllm of EngineReadings<'_> => FamilyWriter<'_>;
+    Vllm of EngineView<'_> => FamilyWriter<'_>;
 
     VllmRunning(|engine| engine.load?.active_of_all()) = VLLM.gauge("vllm:num_requests_running")
         .help("Number of requests that the engine has admitted.").feeds("numActiveRequests");

@@ -19,7 +19,7 @@ use trtllm_engines::{Engine, EngineJudgement};
 use super::value::seen;
 
 /// One engine at one moment.
-pub(super) struct EngineReadings<'e> {
+pub(super) struct EngineView<'e> {
     pub(super) engine: &'e Engine,
     /// The kind of its source, such as `socket`.
     pub(super) source: &'static str,
@@ -37,7 +37,7 @@ pub(super) struct EngineReadings<'e> {
     pub(super) headroom: Option<Headroom>,
 }
 
-impl EngineReadings<'_> {
+impl EngineView<'_> {
     /// The totals of an orchestrator. Absent for an engine, and before the orchestrator's first answer.
     pub(super) fn orchestrator(&self) -> Option<&OrchestratorTotals> {
         self.engine.orchestrator()
