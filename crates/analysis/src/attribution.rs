@@ -134,13 +134,13 @@ impl Attribution {
             totals.unattributed += 1;
             return;
         };
-        for place in 0..PARTS.len() {
-            let (before, after) = (split.until_first_token[place], split.after_first_token[place]);
-            totals.all[place] += before + after;
+        for index in 0..PARTS.len() {
+            let (before, after) = (split.until_first_token[index], split.after_first_token[index]);
+            totals.all[index] += before + after;
             for (sum, (missed, seconds)) in
                 totals.missed.iter_mut().zip(missed.into_iter().zip([before, after, before + after]))
             {
-                sum[place] += if missed { seconds } else { 0.0 };
+                sum[index] += if missed { seconds } else { 0.0 };
             }
         }
     }

@@ -152,7 +152,7 @@ const MOSTLY: f64 = 0.7;
 const FULL: f64 = 0.9;
 
 impl Iterations {
-    /// Adds the last iteration, with all its rows. `latest` has its values.
+    /// Adds the last iteration, with the records of all ranks. `latest` has its values.
     pub(crate) fn observe(&mut self, latest: &Latest, iteration: &Iteration) {
         let work = Work::of(latest);
         let before = self.before.replace(work);

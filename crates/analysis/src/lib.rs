@@ -131,7 +131,7 @@ impl Observer for Analysis {
         }
     }
 
-    fn page(&mut self, more: &Increase, scope: Scope) {
+    fn server_requests(&mut self, more: &Increase, scope: Scope) {
         if let Some(objectives) = &mut self.objectives {
             objectives.count_histograms(more, scope);
         }

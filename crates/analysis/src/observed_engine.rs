@@ -53,8 +53,8 @@ impl ObservedEngine {
         self.fold.absorb_entry(entry, true, now, &mut self.analysis)
     }
 
-    pub fn absorb_server_metrics(&mut self, page: &ServerMetrics, now: Instant) {
-        self.fold.absorb_server_metrics(page, now, &mut self.analysis);
+    pub fn absorb_server_metrics(&mut self, metrics: &ServerMetrics, now: Instant) {
+        self.fold.absorb_server_metrics(metrics, now, &mut self.analysis);
     }
 
     pub fn absorb_orchestrator(&mut self, reading: &OrchestratorReading, now: Instant) {

@@ -76,13 +76,13 @@ impl RecentRequests {
             return;
         }
         let cached = reused_tokens(row.reused_blocks_per_request, self.tokens_per_block);
-        let Some(place) = row.id.and_then(|id| self.place(Some(id))) else { return };
-        let request = &mut self.requests[place];
+        let Some(index) = row.id.and_then(|id| self.index_of(Some(id))) else { return };
+        let request = &mut self.requests[index];
         request.prompt_tokens = length(row.context_prefill_position).unwrap_or(request.prompt_tokens);
         request.output_tokens = length(row.num_generated_tokens).unwrap_or(request.output_tokens);
         if self.source == Source::Rows {
             request.cached_tokens = cached.and_then(|tokens| u32::try_from(tokens).ok()).unwrap_or(0);
-            self.note_times(place, times);
+            self.note_times(index, times);
         }
     }
 
@@ -106,15 +106,15 @@ impl RecentRequests {
             self.clear();
         }
         let cached = entry.cached(self.tokens_per_block).and_then(|tokens| u32::try_from(tokens).ok());
-        let Some(place) = self.place(entry.row_id) else { return };
-        let request = &mut self.requests[place];
+        let Some(index) = self.index_of(entry.row_id) else { return };
+        let request = &mut self.requests[index];
         request.prompt_tokens = length(entry.prompt_tokens).unwrap_or(request.prompt_tokens);
         request.output_tokens = length(entry.output_tokens).unwrap_or(request.output_tokens);
         request.cached_tokens = cached.unwrap_or(0);
-        self.note_times(place, &entry.times);
+        self.note_times(index, &entry.times);
     }
 
-    fn note_times(&mut self, place: usize, times: &Times) {
+    fn note_times(&mut self, index: usize, times: &Times) {
         let (Some(arrived), Some(first_token), Some(ended)) = (times.arrived, times.first_token, times.ended) else {
             return;
         };
@@ -122,13 +122,13 @@ impl RecentRequests {
             return;
         }
         let origin = *self.origin.get_or_insert(arrived);
-        let request = &mut self.requests[place];
+        let request = &mut self.requests[index];
         request.arrived = Some(arrived - origin);
         (request.first_token, request.ended) = ((first_token - arrived) as f32, (ended - arrived) as f32);
     }
 
     /// The index of the request. Adds it if it is new.
-    fn place(&mut self, id: Option<u64>) -> Option<usize> {
+    fn index_of(&mut self, id: Option<u64>) -> Option<usize> {
         let near = self.requests.iter().rev().take(NEAR);
         if let Some(back) = id.and_then(|_| near.clone().position(|request| request.row_id == id)) {
             return Some(self.requests.len() - 1 - back);

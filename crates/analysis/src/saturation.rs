@@ -23,7 +23,7 @@ impl Saturation {
         let batch_limit = latest.batch_limit(None);
         let tokens = latest.batch_tokens.and_then(|tokens| i64::try_from(tokens).ok());
         let waiting = latest.active_of_all().and(latest.scheduled()).and(latest.all_waiting());
-        // Rows that copy the cache of rank 0 say nothing about the whole engine.
+        // Records that copy the cache of rank 0 say nothing about the whole engine.
         let kv = latest.kv.filter(|_| !latest.copies_rank_0());
         Self {
             batch: full_at_1(fullness(latest.scheduled(), batch_limit)),

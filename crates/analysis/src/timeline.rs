@@ -128,9 +128,9 @@ impl Timeline {
     fn around(&self, is_before: impl Fn(&Node) -> bool) -> Option<(Node, Option<Node>)> {
         let at = self.levels.iter().position(|level| level.front().is_some_and(&is_before))?;
         let level = &self.levels[at];
-        let place = level.partition_point(&is_before);
+        let index = level.partition_point(&is_before);
         let newer = || self.levels.get(at.wrapping_sub(1)).and_then(VecDeque::front);
-        Some((*level.get(place.checked_sub(1)?)?, level.get(place).or_else(newer).copied()))
+        Some((*level.get(index.checked_sub(1)?)?, level.get(index).or_else(newer).copied()))
     }
 
     /// The sums up to this time. Absent for a time before the first iteration that is kept.

@@ -135,11 +135,11 @@ impl State {
         for gpu in &inventory.gpus {
             let uuid = &gpu.identity.uuid;
             let known = windows.iter().position(|window| window.uuid == *uuid);
-            let place = known.unwrap_or_else(|| {
+            let index = known.unwrap_or_else(|| {
                 windows.push(GpuWindow::new(uuid.clone()));
                 windows.len() - 1
             });
-            if let Some(window) = windows.get_mut(place) {
+            if let Some(window) = windows.get_mut(index) {
                 window.push(mark(gpu, at));
             }
         }

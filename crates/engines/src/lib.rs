@@ -86,7 +86,7 @@ impl State {
         self.change_engines(|engines| engines.retain(|engine| !engine.index.is(index)));
     }
 
-    /// Sorts the engines again after their places have changed.
+    /// Sorts the engines again after their positions have changed.
     pub fn sort(&self) {
         self.change_engines(|engines| engines.sort_by(|one, other| one.order().cmp(&other.order())));
     }
@@ -95,7 +95,7 @@ impl State {
     fn change_engines(&self, change: impl FnOnce(&mut Vec<Arc<EngineSlot>>)) {
         let mut engines = self.engines.lock();
         change(Arc::make_mut(&mut engines));
-        self.counts.present.store(engines.len(), Ordering::Relaxed);
+        self.counts.current.store(engines.len(), Ordering::Relaxed);
     }
 
     /// The engines in page order, with their current states. The list stays the same until an engine joins or leaves.

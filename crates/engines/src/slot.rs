@@ -24,7 +24,7 @@ pub(super) struct EngineCounts {
     /// Number of engines that were ever added.
     joined: AtomicU64,
     /// Number of engines now.
-    pub(super) present: AtomicUsize,
+    pub(super) current: AtomicUsize,
 }
 
 /// The position of a source in the configuration. A reload may change it.
@@ -41,7 +41,7 @@ impl SourceIndex {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// [`super::State::sort`] must be called once all places are set.
+    /// [`super::State::sort`] must be called once all positions are set.
     pub fn set(&self, index: usize) {
         self.0.store(index, Ordering::Relaxed);
     }
@@ -124,7 +124,7 @@ impl EngineSlot {
     /// The highest number of records that are kept of each engine.
     #[must_use]
     pub fn most_records(&self) -> usize {
-        RECENT_RECORDS.min(RECORDS_OF_ALL / self.counts.present.load(Ordering::Relaxed).max(1)).max(1)
+        RECENT_RECORDS.min(RECORDS_OF_ALL / self.counts.current.load(Ordering::Relaxed).max(1)).max(1)
     }
 }
 
@@ -182,7 +182,7 @@ fn drop_large_parts(record: &mut IterationStats) {
     record.kv_cache_iteration_stats_by_lifecycle = None;
     record.kv_cache_iteration_stats.take_if(|windows| windows.0.len() > KEPT_WINDOWS);
     // Most records have one window, in a vector with capacity for four.
-    record.kv_cache_iteration_stats.iter_mut().for_each(|rows| rows.0.shrink_to_fit());
+    record.kv_cache_iteration_stats.iter_mut().for_each(|windows| windows.0.shrink_to_fit());
     record.iter_cached_tokens_by_level.take_if(|levels| levels.len() > KEPT_WINDOWS);
     record.kv_cache_level_tiers.take_if(|tiers| tiers.len() > KEPT_WINDOWS || tiers.iter().any(|tier| tier.len() > 64));
 }

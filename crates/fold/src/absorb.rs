@@ -12,7 +12,7 @@ use super::clock::ClockSpan;
 use super::counted::Counted;
 use super::epoch::RecordKind;
 use super::observer::Observer;
-use super::rank_totals::RankRow;
+use super::rank_totals::RankBatch;
 use super::ranks::Iteration;
 use super::seats::{Elsewhere, SeatQueue};
 use super::{EngineFold, Implausible, Latest, Moment, Outstanding};
@@ -81,7 +81,7 @@ impl EngineFold {
                 if let Some(latest) = &mut self.latest {
                     latest.add_sibling(record);
                 }
-                self.add_row(record, &counted, observer);
+                self.add_rank(record, &counted, observer);
             }
             RecordKind::Late => {
                 self.close_iteration(observer);
@@ -108,18 +108,20 @@ impl EngineFold {
         self.missing_records.record(now);
     }
 
-    /// Adds the row to the totals of its rank, which exist only after a second rank has appeared.
+    /// Adds the record to the totals of its rank, which exist only after a second rank has appeared.
     fn absorb_rank(&mut self, record: &IterationStats, kind: RecordKind) {
-        let Some(row) = RankRow::of(record) else { return };
-        let is_newest = || self.latest.as_ref().is_some_and(|latest| latest.iter == row.iter);
+        let Some(batch) = RankBatch::of(record) else { return };
+        let is_newest = || self.latest.as_ref().is_some_and(|latest| latest.iter == batch.iter);
         let newest = kind == RecordKind::New || kind == RecordKind::SiblingRank && is_newest();
         let sampled = self.totals.is_sampled();
         let ranks = match &mut self.totals.ranks {
             Some(ranks) => ranks,
             None => {
-                let Some(first) = self.only_rank.replace(row).filter(|first| first.rank != row.rank) else { return };
+                let Some(first) = self.only_rank.replace(batch).filter(|first| first.rank != batch.rank) else {
+                    return;
+                };
                 let ranks = self.totals.ranks.insert(Box::default());
-                if first.iter.is_some() && first.iter == row.iter {
+                if first.iter.is_some() && first.iter == batch.iter {
                     ranks.add(&first, newest, sampled);
                 }
                 ranks
@@ -128,7 +130,7 @@ impl EngineFold {
         if kind == RecordKind::New {
             ranks.begin_iteration();
         }
-        ranks.add(&row, newest, sampled);
+        ranks.add(&batch, newest, sampled);
     }
 
     /// Folds the newest record, which the gauges show.
@@ -178,7 +180,7 @@ impl EngineFold {
         self.clock.newest().filter(|_| !self.totals.is_sampled())
     }
 
-    /// Keeps an iteration until the rows of all ranks are read. Most engines have one rank, so the first row is also the last.
+    /// Keeps an iteration until the records of all ranks are read. Most engines have one rank, so the first record is also the last.
     fn open_iteration(&mut self, iteration: Iteration, observer: &mut impl Observer) {
         let ranks = self.latest.as_ref().and_then(|latest| latest.ranks_before);
         if iteration.is_complete(ranks) {
@@ -188,9 +190,9 @@ impl EngineFold {
         }
     }
 
-    /// Adds a row to the open iteration, and closes the iteration after its last row.
-    pub(super) fn add_row(&mut self, record: &IterationStats, counted: &Counted, observer: &mut impl Observer) {
-        // The rows may come rank by rank, so this row can belong to an earlier iteration.
+    /// Adds a record to the open iteration, and closes the iteration after its last record.
+    pub(super) fn add_rank(&mut self, record: &IterationStats, counted: &Counted, observer: &mut impl Observer) {
+        // The records may come rank by rank, so this record can belong to an earlier iteration.
         let Some(mut open) = self.open.take_if(|open| open.iter == record.iter) else { return };
         open.add(record, counted);
         self.open_iteration(open, observer);

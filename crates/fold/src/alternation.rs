@@ -67,7 +67,7 @@ pub(crate) struct Alternation {
     signs: [Option<Instant>; SIGNS],
     /// A record of the answer has been read.
     in_answer: bool,
-    /// An answer itself repeats numbers, as rows of ranks without the number of their rank do. Then no repetition is a sign.
+    /// An answer itself repeats numbers, as records of ranks without the number of their rank do. Then no repetition is a sign.
     repeats_numbers: bool,
     /// The records come from a server's answers. Only an address can stand for several servers. Anything else, such as a file that is
     /// replayed, may tell of restarts faster than they happened.
@@ -82,7 +82,7 @@ impl Alternation {
 
     /// Adds the number of a record.
     pub(crate) fn observe(&mut self, record: &IterationStats, kind: RecordKind, now: Instant) -> Origin {
-        // The rows of other ranks repeat numbers.
+        // The records of other ranks repeat numbers.
         let is_first_rank = record.rank.or(record.attention_dp_rank).unwrap_or(0) == 0;
         let (Some(iter), true) = (record.iter, is_first_rank) else { return self.origin() };
         // A flush has the number of the iteration that follows it.
@@ -288,8 +288,8 @@ mod tests {
         assert!(answers(2, &long.iter().map(Vec::as_slice).collect::<Vec<_>>()), "for some minutes");
         assert!(!answers(2, &[&[7], &[7, 8], &[8], &[9]]), "twice may be chance");
         assert!(!answers(1, &[&[7], &[7], &[7], &[7]]), "a cache gives the same record again");
-        let rows: [&[u64]; 5] = [&[7, 7], &[8, 8, 9], &[9, 10], &[10, 11], &[11]];
-        assert!(!answers(2, &rows), "rows of two ranks without their rank, some of them in the next answer");
+        let answered: [&[u64]; 5] = [&[7, 7], &[8, 8, 9], &[9, 10], &[10, 11], &[11]];
+        assert!(!answers(2, &answered), "records of two ranks without their rank, some of them in the next answer");
     }
 
     #[test]
@@ -323,12 +323,12 @@ mod tests {
     }
 
     #[test]
-    fn rows_of_other_ranks_are_left_out() {
+    fn records_of_other_ranks_are_left_out() {
         let (mut alternation, now) = (Alternation::default(), Instant::now());
         for iter in [1, 2, 3, 4] {
             for rank in [0, 1] {
-                let rows = [(Some(rank), None), (None, Some(rank)), (Some(rank), Some(rank))];
-                for (rank, attention_dp_rank) in rows {
+                let numbers = [(Some(rank), None), (None, Some(rank)), (Some(rank), Some(rank))];
+                for (rank, attention_dp_rank) in numbers {
                     let record = IterationStats { iter: Some(iter), rank, attention_dp_rank, ..Default::default() };
                     assert_eq!(alternation.observe(&record, RecordKind::New, now), Origin::One);
                 }

@@ -86,7 +86,7 @@ impl BatchTokens {
     }
 }
 
-/// The drafts of the batch. The row of another attention-DP rank without `rank` has a copy of the drafts of rank 0 beside its own
+/// The drafts of the batch. The record of another attention-DP rank without `rank` has a copy of the drafts of rank 0 beside its own
 /// batch (upstream: `_make_rank_iter_stats`). Its requests are assumed to have as many drafts and accepted tokens as those of
 /// rank 0, on average.
 pub(crate) fn speculation(record: &IterationStats) -> Option<SpecDecodingStats> {
@@ -121,8 +121,8 @@ pub(crate) fn add_drafts(total: &mut SpecDecodingStats, rank: &SpecDecodingStats
 fn share_of(tokens: u64, requests: u64, of: u64, iter: u64) -> u64 {
     let product = u128::from(tokens) * u128::from(requests);
     let (of, iter) = (u128::from(of), u128::from(iter));
-    let rest = product % of;
-    let tokens = product / of + ((iter % of + 1) * rest / of - (iter % of) * rest / of);
+    let remainder = product % of;
+    let tokens = product / of + ((iter % of + 1) * remainder / of - (iter % of) * remainder / of);
     u64::try_from(tokens).unwrap_or(u64::MAX)
 }
 

@@ -13,7 +13,7 @@
 //! | with host step, after several passes without a batch | latency k − host step k, and the time to form it, from idle times before |
 //! | with host step, first of all, after a loss, sampled | latency k − host step k. Without host step: unknown |
 //! | pipeline parallelism | as 1.0 to 1.2, because the host step is that of another pass |
-//! | attention-DP rows | by the first row: all ranks run in step |
+//! | attention-DP records | by the first record: all ranks run in step |
 //! | handled only after an idle time (a request ended by a stop word is in one more batch) | unknown |
 //! | C++ executor | the latency of record k is the time of batch k−1, unless the engine was idle |
 //! | no timestamp (0.20) | latency k, which covers two batches if the engine overlaps |
@@ -113,8 +113,8 @@ impl Passes {
     }
 
     /// How long the next pass waited for the batch.
-    fn rest(&self) -> Option<f64> {
-        self.host_step.map(|host_step| self.latency - host_step).filter(|rest| *rest > 0.0)
+    fn wait_of_next_pass(&self) -> Option<f64> {
+        self.host_step.map(|host_step| self.latency - host_step).filter(|wait| *wait > 0.0)
     }
 
     /// Seconds between the moments in which the batch of the pass before and this batch were handled.
@@ -155,7 +155,8 @@ impl BatchTimes {
             Some(_) => false,
             None => !is_clocked,
         });
-        let seconds = reported.or(by_passes).or(by_clock).or(passes.rest()).filter(|seconds| *seconds > 0.0);
+        let seconds =
+            reported.or(by_passes).or(by_clock).or(passes.wait_of_next_pass()).filter(|seconds| *seconds > 0.0);
         let time = seconds
             .map(|seconds| BatchTime { seconds, device_seconds: passes.device.map(|device| device.min(seconds)) });
         self.note(record.scheduler_mode, passes.latency, time.filter(|_| !waited && is_clocked), previous, built_us);
@@ -186,7 +187,7 @@ impl BatchTimes {
             Some(before) => before.at_us.saturating_add(micros(passes.latency)),
             None => {
                 let forming = self.forming.filter(|_| before.is_some());
-                built_us.saturating_add(micros(passes.rest()? + forming.unwrap_or(0.0)))
+                built_us.saturating_add(micros(passes.wait_of_next_pass()? + forming.unwrap_or(0.0)))
             }
         };
         Some(at_us.clamp(built_us, built_us.saturating_add(micros(passes.latency))))

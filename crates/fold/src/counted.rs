@@ -11,7 +11,7 @@ pub(crate) struct Counted {
     pub iteration: bool,
     /// The batch was not counted yet.
     pub batch: bool,
-    /// The row has its own statistics of the KV cache and of speculative decoding. Other rows copy these from rank 0.
+    /// The record has its own statistics of the KV cache and of speculative decoding. Other records copy these from rank 0.
     pub own: bool,
     pub started: u64,
     pub completed: u64,

@@ -1,4 +1,4 @@
-//! Classifies each record in the sequence of its engine: new, repeated, idle flush, late, row of another rank, or restart.
+//! Classifies each record in the sequence of its engine: new, repeated, idle flush, late, record of another rank, or restart.
 //! Corrects the quirks of the executor's loop, so that no other file has to know them.
 
 use trtllm_records::IterationStats;
@@ -23,7 +23,7 @@ pub(crate) enum RecordKind {
     Flush,
     /// An iteration whose record comes after that of a later iteration, and fills a gap.
     Late,
-    /// The row of another attention-DP rank for an iteration that is already counted (upstream PR 13649).
+    /// The record of another attention-DP rank for an iteration that is already counted (upstream PR 13649).
     SiblingRank,
     /// The numbers or the cumulative counts went backwards: the engine has restarted.
     Restart,
@@ -42,12 +42,12 @@ pub(crate) struct Epoch {
     /// Latencies up to this iteration may contain the wait for work.
     waited_through: Option<u64>,
     waits: Waits,
-    /// Whether rows have a `rank`. That does not change while an engine runs.
+    /// Whether records have a `rank`. That does not change while an engine runs.
     by_rank: Option<bool>,
     /// The last late record: its iteration and its attention-DP rank.
     late: Option<(u64, Option<i64>)>,
-    /// Rows of other ranks copy their numbers from rank 0.
-    copied_rows: bool,
+    /// Records of other ranks copy their numbers from rank 0.
+    copies_rank_0: bool,
     /// The unfinished requests, counted because PyTorch's records do not show when there are none. Absent for the C++
     /// executor.
     pub in_flight: Option<InFlight>,
@@ -125,7 +125,7 @@ impl Epoch {
             return first;
         }
         let counts = self.ranks.find(record);
-        // The rows of ranks may come rank by rank, so a row is compared with the previous row of the same rank.
+        // The records of ranks may come rank by rank, so a record is compared with the previous record of the same rank.
         let last = if record.rank.is_some() { counts.and_then(|counts| counts.last_iter) } else { Some(through) };
         if self.by_rank.is_some_and(|by_rank| by_rank != record.rank.is_some()) {
             return RecordKind::Restart;
@@ -176,7 +176,7 @@ impl Epoch {
             _ => None,
         };
         if copied {
-            self.copied_rows = true;
+            self.copies_rank_0 = true;
             return Counted { batch: true, ..Counted::default() };
         }
         let own = iteration || kind == SiblingRank;
@@ -207,9 +207,9 @@ impl Epoch {
             ..Counted::default()
         };
         if let Some(counts) = counts {
-            // Rows that copy rank 0 have the waiting time of all ranks, but the number of new requests of one rank. Rows with
-            // their own numbers have the new requests of their rank, and the row of rank 0 has the waiting time of all ranks.
-            let comparable = !self.copied_rows;
+            // Records that copy rank 0 have the waiting time of all ranks, but the number of new requests of one rank. Records with
+            // their own numbers have the new requests of their rank, and the record of rank 0 has the waiting time of all ranks.
+            let comparable = !self.copies_rank_0;
             let of_all_ranks = if record.rank.is_some() { started.max(1) } else { started };
             if kind == Late {
                 counted.waited = counts.queue_time.waited_late(record, of_all_ranks).filter(|_| comparable);
@@ -233,10 +233,10 @@ impl Epoch {
     }
 
     /// Seconds that the new requests of an iteration have waited in total, and their number. `None` if the two do not cover the
-    /// same requests, because the rows copy the number from one rank or the row of a rank is missing. `ranks`: number of ranks
+    /// same requests, because the records copy the number from one rank or the record of a rank is missing. `ranks`: number of ranks
     /// of the engine.
     pub(crate) fn waited(&mut self, iteration: &Iteration, ranks: Option<u64>) -> Option<(f64, u64)> {
-        if iteration.copied || ranks.is_some_and(|ranks| iteration.rows < ranks) {
+        if iteration.copied || ranks.is_some_and(|ranks| iteration.ranks_read < ranks) {
             return None;
         }
         let seconds = iteration.waited? + std::mem::take(&mut self.carried_wait);
@@ -247,7 +247,7 @@ impl Epoch {
         Some((seconds, iteration.started))
     }
 
-    /// Counts the unfinished requests after all rows of an iteration.
+    /// Counts the unfinished requests after all records of an iteration.
     pub(crate) fn follow_requests(&mut self, open: &Iteration) {
         let (Backend::PyTorch, Some(active)) = (open.backend, open.active) else {
             self.in_flight = None;

@@ -30,7 +30,7 @@ pub struct Latest {
     pub waiting_is_estimated: bool,
     /// Active requests that run in another batch, or whose last token was in the batch before. They do not wait.
     pub elsewhere: i64,
-    /// Scheduled requests of the row that has the number of active requests.
+    /// Scheduled requests of the record that has the number of active requests.
     pub own_scheduled: Option<i64>,
     pub gpu_memory: Option<i64>,
     pub cpu_memory: Option<i64>,
@@ -56,11 +56,11 @@ pub struct Latest {
     pub is_pytorch: bool,
     /// The record is of VisualGen, so it tells only which requests are active and queued.
     pub is_visual_gen: bool,
-    /// Number of attention-DP ranks whose rows (records) of this iteration have been read.
+    /// Number of attention-DP ranks whose records of this iteration have been read.
     pub ranks_seen: Option<u64>,
-    /// The highest `ranks_seen` of earlier iterations of this engine, because rows of a single iteration may be lost.
+    /// The highest `ranks_seen` of earlier iterations of this engine, because records of a single iteration may be lost.
     pub ranks_before: Option<u64>,
-    /// True if each row has its rank's own numbers. Otherwise the rows copy everything except the batch from rank 0.
+    /// True if each record has its rank's own numbers. Otherwise the records copy everything except the batch from rank 0.
     pub own_ranks: bool,
 }
 
@@ -131,8 +131,8 @@ impl Latest {
         self.ranks_seen = (self.own_ranks || record.attention_dp_rank.is_some()).then_some(1);
     }
 
-    /// Adds the row of another attention-DP rank for the same iteration. The batch and its drafts are summed over the ranks.
-    /// Everything else is summed only if each row has its rank's own numbers.
+    /// Adds the record of another attention-DP rank for the same iteration. The batch and its drafts are summed over the ranks.
+    /// Everything else is summed only if each record has its rank's own numbers.
     pub fn add_sibling(&mut self, record: &IterationStats) {
         if record.iter != self.iter {
             return;
@@ -167,7 +167,7 @@ impl Latest {
         self.pools.add(record);
     }
 
-    /// Number of attention-DP ranks. While rows of an iteration are missing, this is the number in earlier iterations.
+    /// Number of attention-DP ranks. While records of an iteration are missing, this is the number in earlier iterations.
     #[must_use]
     pub fn attention_dp_ranks(&self) -> Option<u64> {
         self.ranks_seen.max(self.ranks_before.filter(|_| self.ranks_seen.is_some()))
@@ -200,13 +200,13 @@ impl Latest {
         self.times_ranks(limits.runtime.or(limits.fixed).or(configured))
     }
 
-    /// Active requests of all ranks. Absent if each row copies those of rank 0.
+    /// Active requests of all ranks. Absent if each record copies those of rank 0.
     #[must_use]
     pub fn active_of_all(&self) -> Option<i64> {
         self.active.filter(|_| !self.copies_rank_0())
     }
 
-    /// The limit of active requests of all ranks. Each row has the limit of one rank.
+    /// The limit of active requests of all ranks. Each record has the limit of one rank.
     #[must_use]
     pub fn max_active_of_all(&self) -> Option<i64> {
         if self.copies_rank_0() { self.times_ranks(self.max_active) } else { self.max_active }
@@ -232,7 +232,7 @@ impl Latest {
         self.active_of_all().zip(self.scheduled()).map(|(active, scheduled)| active.saturating_sub(scheduled).max(0))
     }
 
-    /// Requests that have a seat but are in no batch, of all ranks. If the rows copy the number of rank 0, the others are assumed to be
+    /// Requests that have a seat but are in no batch, of all ranks. If the records copy the number of rank 0, the others are assumed to be
     /// like it.
     #[must_use]
     pub fn held(&self) -> Option<i64> {
@@ -248,14 +248,14 @@ impl Latest {
         (for_seat.is_some() || held.is_some()).then(|| for_seat.unwrap_or(0.0).max(0.0) + held.unwrap_or(0.0))
     }
 
-    /// All requests that wait, as a whole number. If the rows copy rank 0, only those that wait for a seat.
+    /// All requests that wait, as a whole number. If the records copy rank 0, only those that wait for a seat.
     #[must_use]
     pub fn all_waiting_rounded(&self) -> Option<i64> {
         let all = if self.copies_rank_0() { self.waiting_for_seat } else { self.all_waiting() };
         all.or(self.queued.map(|queued| queued as f64)).map(|waiting| waiting.round() as i64)
     }
 
-    /// Whether all seats are taken, of rank 0 if the rows copy its number.
+    /// Whether all seats are taken, of rank 0 if the records copy its number.
     #[must_use]
     pub fn is_full(&self) -> Option<bool> {
         self.active.zip(self.max_active.filter(|most| *most > 0)).map(|(active, most)| active >= most)
@@ -336,7 +336,7 @@ fn limit(value: Option<i64>) -> Option<i64> {
 }
 
 /// Microseconds since 1970 UTC. A local time lacks its offset to UTC. Every time zone's offset is a multiple of a
-/// quarter of an hour, and a polled record is only minutes old. So the offset is the difference to the present in whole
+/// quarter of an hour, and a polled record is only minutes old. So the offset is the difference to the current time in whole
 /// quarters of an hour. Daylight saving needs no rule (upstream: TRI-978). A record is never newer than its receipt, but clocks
 /// may differ by a little.
 fn utc_micros(time: Option<RecordTime>, wall_us: i64) -> i64 {

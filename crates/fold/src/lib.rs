@@ -1,9 +1,19 @@
-//! Folds the records of one engine into a state and into totals that never fall. Pure: no I/O, no async, no locks, and
-//! time is an argument. It knows neither where records come from nor how they are shown.
+//! Folds the messages of one engine into a state and into totals that never fall. Pure: no I/O, no async, no locks, and
+//! time is an argument. It knows neither where messages come from nor how they are shown.
+//!
+//! Start with [`EngineFold`], which has one method for each kind of message. A record goes through these files: `absorb` leads it,
+//! `epoch` says how it relates to the records before it, [`totals`] sums iterations, and [`latest`] keeps its values for gauges.
+//! `requests` takes finished requests from rows, entries, spans and the server's own metrics. `health` decides the state, and
+//! [`observer`] tells the analysis. Words of this crate, beside those of `trtllm-records`:
+//!
+//! - An *epoch* is the time between two restarts of an engine.
+//! - A *flush* is the record that the C++ Executor writes when it becomes idle. It is not an iteration.
+//! - A *seat* is what a request has while it is active. The engine has a limited number of seats.
 #![forbid(unsafe_code)]
 
 mod absorb;
 mod alternation;
+mod baseline;
 pub mod batch;
 pub mod batch_time;
 pub mod cache_tiers;
@@ -24,8 +34,6 @@ pub mod native;
 pub mod numbering;
 pub mod observer;
 pub mod orchestrator;
-mod page_counts;
-mod page_times;
 pub mod pools;
 mod queue_time;
 pub mod rank_totals;
@@ -37,6 +45,7 @@ pub mod saturating;
 mod seats;
 pub mod served;
 pub mod server_metrics;
+mod server_times;
 pub mod share;
 mod successes;
 pub mod totals;
@@ -56,6 +65,7 @@ pub use totals::EngineTotals;
 pub use trtllm_records::schema::{Implausible, Rejected};
 
 use alternation::Alternation;
+use baseline::Baseline;
 use batch_time::TimedBatch;
 use clock::{ClockSpan, IterationClock};
 use epoch::Epoch;
@@ -64,9 +74,8 @@ use lifecycle::{Lifecycles, Stages};
 use missing_records::MissingRecords;
 use observer::Observer;
 use orchestrator::{OrchestratorFold, OrchestratorTotals};
-use page_counts::PageCounts;
 use pools::Pools;
-use rank_totals::RankRow;
+use rank_totals::RankBatch;
 use ranks::Iteration;
 use requests::{EntryContext, RequestFold};
 use saturating::add_known;
@@ -89,10 +98,10 @@ pub struct EngineFold {
     latest: Option<Latest>,
     epoch: Epoch,
     alternation: Alternation,
-    /// The last iteration, while records of other attention-DP ranks ("rows") may follow.
+    /// The last iteration, while records of other attention-DP ranks may follow.
     open: Option<Iteration>,
-    /// The last row of the only rank seen so far.
-    only_rank: Option<RankRow>,
+    /// The last batch of the only rank seen so far.
+    only_rank: Option<RankBatch>,
     clock: IterationClock,
     seats: SeatQueue,
     elsewhere: Elsewhere,
@@ -184,7 +193,7 @@ impl EngineFold {
     /// span.
     ///
     /// # Errors
-    /// None at present: an entry has no key without which it cannot be counted.
+    /// None so far: an entry has no key without which it cannot be counted.
     pub fn absorb_entry(
         &mut self,
         entry: &PerfMetricsEntry,
@@ -207,15 +216,15 @@ impl EngineFold {
     }
 
     /// Folds one reading of trtllm-serve's own metrics.
-    pub fn absorb_server_metrics(&mut self, page: &ServerMetrics, now: Instant, observer: &mut impl Observer) {
+    pub fn absorb_server_metrics(&mut self, metrics: &ServerMetrics, now: Instant, observer: &mut impl Observer) {
         let before = self.requests.server.finished();
-        self.requests.absorb_server_metrics(page, now, observer);
+        self.requests.absorb_server_metrics(metrics, now, observer);
         let ended = before.zip(self.requests.server.finished()).map_or(0, |(before, now)| now.saturating_sub(before));
         if ended > 0 {
             self.missing_records.requests_ended(now);
         }
         // The batch is empty long after the last record, so all requests of that record have ended, counted or not.
-        let all_ended = page.scheduled_batch_size == Some(0) && self.health.silent(now) >= health::DOUBT;
+        let all_ended = metrics.scheduled_batch_size == Some(0) && self.health.silent(now) >= health::DOUBT;
         if let Some(in_flight) = &mut self.epoch.in_flight {
             in_flight.by_server.end(if all_ended { i64::MAX } else { i64::try_from(ended).unwrap_or(i64::MAX) });
         }
@@ -353,8 +362,8 @@ impl EngineFold {
         self.requests.resume(observer);
         observer.restart();
         if let Some(orchestrator) = &mut self.orchestrator {
-            // The counts of the next page are only a baseline.
-            orchestrator.counts = PageCounts::default();
+            // The counts of the next reading are only a baseline.
+            orchestrator.counts = Baseline::default();
         }
         self.process = None;
     }

@@ -19,7 +19,7 @@ use super::server_metrics::Increase;
     reason = "the methods do nothing by default, and the names of their arguments are documentation"
 )]
 pub trait Observer {
-    /// All rows of an iteration are read, and `latest` has its values. Not told of a late iteration, whose neighbours are unknown.
+    /// The records of all ranks of an iteration are read, and `latest` has its values. Not told of a late iteration, whose neighbours are unknown.
     /// `span`: its time. Absent if it is unknown, or if only a sample of the iterations is reported.
     fn iteration(&mut self, iteration: &Iteration, latest: &Latest, span: Option<ClockSpan>) {}
 
@@ -50,8 +50,8 @@ pub trait Observer {
     /// Objectives judge a request by these times.
     fn served(&mut self, served: &Served, scope: Scope) {}
 
-    /// Objectives judge the requests that were added to the histograms of the server's page.
-    fn page(&mut self, more: &Increase, scope: Scope) {}
+    /// Objectives judge the requests that were added to the server's own histograms.
+    fn server_requests(&mut self, more: &Increase, scope: Scope) {}
 
     /// A poll has ended. `completed`: the total of completed requests. A request is judged within `patience` of its end, or never.
     fn settled(&mut self, completed: u64, patience: Duration, now: Instant) {}

@@ -1,14 +1,14 @@
 //! Folds the readings of an orchestrator of disaggregated serving. Its counters started before the exporter, so only
-//! their increases count. `page_counts` decides what a counter that falls means.
+//! their increases count. `baseline` decides what a counter that falls means.
 
 use std::collections::HashMap;
 
 use trtllm_records::OrchestratorReading;
 use trtllm_records::orchestrator::{OrchestratorCounter, OrchestratorTime, Side, WorkerCounts};
 
+use super::baseline::{Baseline, CountName};
 use super::defaults::with_defaults;
 use super::histogram::{COMPLETE_SECONDS, FIRST_TOKEN_SECONDS, Histogram};
-use super::page_counts::{CountName, PageCounts};
 use super::saturating::add;
 use super::server_metrics::HistogramIncrease;
 
@@ -85,8 +85,8 @@ impl OrchestratorTotals {
 #[derive(Debug, Clone, Default)]
 pub struct OrchestratorFold {
     pub totals: OrchestratorTotals,
-    pub(crate) counts: PageCounts<OrchestratorCounter>,
-    /// Whether a histogram had no sum on the last page.
+    pub(crate) counts: Baseline<OrchestratorCounter>,
+    /// Whether a histogram had no sum in the last reading.
     lacks_sum: HashMap<OrchestratorTime, bool>,
 }
 
@@ -106,7 +106,7 @@ impl OrchestratorFold {
             // dropped.
             let OrchestratorTotals { ready, workers, minimal_workers, .. } = self.totals;
             self.totals = OrchestratorTotals { ready, workers, minimal_workers, ..OrchestratorTotals::default() };
-            self.counts = PageCounts::default();
+            self.counts = Baseline::default();
             return false;
         }
         let totals = &mut self.totals;
@@ -123,7 +123,7 @@ impl OrchestratorFold {
             }
         }
         for (time, mut increase) in times {
-            increase.end_page(self.lacks_sum.entry(time).or_default());
+            increase.end_reading(self.lacks_sum.entry(time).or_default());
             match time {
                 OrchestratorTime::FirstBytes(side) => add(&mut totals.side(side).streams_begun, increase.count()),
                 OrchestratorTime::Complete(side) => add(&mut totals.side(side).answers, increase.count()),
@@ -197,7 +197,7 @@ mod tests {
     fn after_a_pause_the_next_page_is_a_baseline() {
         let mut fold = OrchestratorFold::default();
         fold.absorb(&page(100, 5));
-        fold.counts = PageCounts::default();
+        fold.counts = Baseline::default();
         fold.absorb(&page(200, 5));
         fold.absorb(&page(201, 5));
         assert_eq!(totals(&fold).0, 1);

@@ -1,5 +1,5 @@
 //! The load and the tokens of each rank of an engine with attention data parallelism. Ranks beyond the first 64 are summed.
-//! An engine with one rank has no such totals. The caller knows which row (record of one rank and iteration) is the newest.
+//! An engine with one rank has no such totals. The caller knows which record of a rank is the newest.
 
 use trtllm_records::IterationStats;
 
@@ -11,19 +11,19 @@ use super::saturating::{add, add_known, unsigned};
 /// Number of ranks that are counted separately: 0 to 63.
 const NUMBERED: u8 = 64;
 
-/// The batch of a rank, from one row.
+/// The batch of a rank, from one record.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct RankRow {
+pub(crate) struct RankBatch {
     pub iter: Option<u64>,
     pub rank: i64,
     tokens: BatchTokens,
     load: RankLoad,
 }
 
-impl RankRow {
-    /// `None` for a row without a rank.
+impl RankBatch {
+    /// `None` for a record without a rank.
     pub(crate) fn of(record: &IterationStats) -> Option<Self> {
-        // If a row has `rank`, its `attentionDpRank` can be that of the rank which sends the rows of all ranks.
+        // If a record has `rank`, its `attentionDpRank` can be that of the rank which sends the records of all ranks.
         let rank = record.rank.or(record.attention_dp_rank)?;
         let is_known = record.rank.is_some() || rank == 0;
         // Without `rank`, all but the batch is copied from rank 0, so it is known of rank 0 only.
@@ -41,10 +41,10 @@ impl RankRow {
     }
 }
 
-/// The load of a rank, from its last row.
+/// The load of a rank, from its last record.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RankLoad {
-    /// The row copies all but the batch from rank 0. Only the load of rank 0 contains these numbers.
+    /// The record copies all but the batch from rank 0. Only the load of rank 0 contains these numbers.
     pub is_copy: bool,
     pub scheduled: Option<u64>,
     pub active: Option<i64>,
@@ -52,7 +52,7 @@ pub struct RankLoad {
     pub generation_requests: Option<u64>,
     /// Used share of the blocks. Absent for several ranks together.
     pub kv_cache_used: Option<f64>,
-    /// The row belongs to the newest iteration; otherwise to the previous iteration.
+    /// The record belongs to the newest iteration; otherwise to the previous iteration.
     newest: bool,
 }
 
@@ -83,11 +83,11 @@ impl RankLoad {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rank {
     /// The number of the rank, or [`NUMBERED`] for all ranks beyond the first 64.
-    place: u8,
+    slot: u8,
     pub tokens: BatchTokens,
-    /// Tokens of this epoch, from rows that were added with `sampled` set.
+    /// Tokens of this epoch, from records that were added with `sampled` set.
     aside: BatchTokens,
-    /// Absent if neither the newest nor the previous iteration has a row of this rank.
+    /// Absent if neither the newest nor the previous iteration has a record of this rank.
     pub load: Option<RankLoad>,
 }
 
@@ -95,7 +95,7 @@ impl Rank {
     /// `None` for the ranks beyond the first 64.
     #[must_use]
     pub fn number(&self) -> Option<u8> {
-        (self.place < NUMBERED).then_some(self.place)
+        (self.slot < NUMBERED).then_some(self.slot)
     }
 }
 
@@ -110,28 +110,28 @@ with_defaults! {
 }
 
 impl RankTotals {
-    /// Begins a new iteration. Until a rank's row comes, the load of the rank is that of the previous iteration.
+    /// Begins a new iteration. Until a rank's record comes, the load of the rank is that of the previous iteration.
     pub(crate) fn begin_iteration(&mut self) {
         for rank in &mut self.ranks {
             rank.load = rank.load.filter(|load| load.newest).map(|load| RankLoad { newest: false, ..load });
         }
     }
 
-    /// Adds a row. `newest`: the row belongs to the newest iteration, so it sets the rank's load. `sampled`: the engine
+    /// Adds a batch. `newest`: it belongs to the newest iteration, so it sets the rank's load. `sampled`: the engine
     /// reports only some iterations, so the tokens are not part of a total.
-    pub(crate) fn add(&mut self, row: &RankRow, newest: bool, sampled: bool) {
-        let place = u8::try_from(row.rank).map_or(NUMBERED, |rank| rank.min(NUMBERED));
-        let at = self.ranks.binary_search_by_key(&place, |rank| rank.place).unwrap_or_else(|at| {
+    pub(crate) fn add(&mut self, batch: &RankBatch, newest: bool, sampled: bool) {
+        let slot = u8::try_from(batch.rank).map_or(NUMBERED, |rank| rank.min(NUMBERED));
+        let at = self.ranks.binary_search_by_key(&slot, |rank| rank.slot).unwrap_or_else(|at| {
             let (tokens, aside) = Default::default();
-            self.ranks.insert(at, Rank { place, tokens, aside, load: None });
+            self.ranks.insert(at, Rank { slot, tokens, aside, load: None });
             at
         });
         let rank = &mut self.ranks[at];
         let total = if sampled { &mut rank.aside } else { &mut rank.tokens };
-        total.add(row.tokens);
+        total.add(batch.tokens);
         if newest {
-            let others = rank.load.filter(|load| load.newest && place == NUMBERED);
-            rank.load = Some(others.map_or(row.load, |others| others.and(row.load)));
+            let others = rank.load.filter(|load| load.newest && slot == NUMBERED);
+            rank.load = Some(others.map_or(batch.load, |others| others.and(batch.load)));
         }
     }
 
@@ -160,7 +160,7 @@ mod tests {
     use super::super::EngineFold;
     use super::*;
 
-    /// A row without `rank`, as most engines send it.
+    /// A record without `rank`, as most engines send it.
     fn record(iter: u64, rank: i64, context: i64, generation: i64) -> IterationStats {
         serde_json::from_value(json!({
             "iter": iter, "attentionDpRank": rank, "iterLatencyMS": 10.0, "numActiveRequests": 9,
@@ -170,19 +170,19 @@ mod tests {
         .unwrap()
     }
 
-    fn own(row: IterationStats) -> IterationStats {
-        IterationStats { rank: row.attention_dp_rank, attention_dp_rank: Some(0), ..row }
+    fn own(record: IterationStats) -> IterationStats {
+        IterationStats { rank: record.attention_dp_rank, attention_dp_rank: Some(0), ..record }
     }
 
-    fn fold(rows: &[IterationStats]) -> EngineFold {
+    fn fold(records: &[IterationStats]) -> EngineFold {
         let mut engine = EngineFold::new(Duration::from_secs(15));
-        absorb(&mut engine, rows);
+        absorb(&mut engine, records);
         engine
     }
 
-    fn absorb(engine: &mut EngineFold, rows: &[IterationStats]) {
+    fn absorb(engine: &mut EngineFold, records: &[IterationStats]) {
         let now = Instant::now();
-        rows.iter().for_each(|row| engine.absorb(row, now, 0, &mut ()).unwrap());
+        records.iter().for_each(|record| engine.absorb(record, now, 0, &mut ()).unwrap());
     }
 
     /// Number, context tokens, generation tokens of each rank.
@@ -224,7 +224,7 @@ mod tests {
     fn counts_begin_with_all_rows_of_the_iteration_in_which_a_second_rank_is_seen() {
         let engine = fold(&[record(1, 0, 7, 1), record(2, 0, 10, 2), record(2, 1, 30, 4), record(2, 2, 0, 0)]);
         assert_eq!(tokens(&engine), [(Some(0), 10, 2), (Some(1), 30, 4), (Some(2), 0, 0)]);
-        // The row of the first rank is lost in iteration 2, so only the second rank has numbers of that iteration.
+        // The record of the first rank is lost in iteration 2, so only the second rank has numbers of that iteration.
         let engine = fold(&[record(1, 0, 7, 1), record(2, 1, 30, 4), record(3, 0, 1, 1)]);
         assert_eq!(tokens(&engine), [(Some(0), 1, 1), (Some(1), 30, 4)]);
     }
@@ -232,8 +232,8 @@ mod tests {
     #[test]
     fn ranks_beyond_the_first_64_are_one() {
         let ranks = [0, 63, 64, 65, 1_000, 1 << 39];
-        let rows: Vec<_> = ranks.iter().map(|rank| own(record(1, *rank, 10, 2))).collect();
-        let mut engine = fold(&rows);
+        let records: Vec<_> = ranks.iter().map(|rank| own(record(1, *rank, 10, 2))).collect();
+        let mut engine = fold(&records);
         assert_eq!(tokens(&engine), [(Some(0), 10, 2), (Some(63), 10, 2), (None, 40, 8)]);
         let (one, four) = (Some((Some(2), Some(9))), Some((Some(8), Some(36))));
         assert_eq!(loads(&engine), [one, one, four]);
@@ -245,13 +245,13 @@ mod tests {
 
     #[test]
     fn rows_that_copy_rank_0_say_nothing_of_the_requests_and_the_cache_of_other_ranks() {
-        let rows = [record(1, 0, 10, 2), record(1, 1, 30, 4)];
-        let engine = fold(&rows);
+        let records = [record(1, 0, 10, 2), record(1, 1, 30, 4)];
+        let engine = fold(&records);
         assert_eq!(loads(&engine), [Some((Some(2), Some(9))), Some((Some(4), None))]);
         assert_eq!(batches(&engine), [Some((10, Some(2), Some(0.25))), Some((30, Some(4), None))]);
         let ranks = &engine.totals.ranks.as_deref().unwrap().ranks;
         assert!(ranks.iter().all(|rank| rank.load.unwrap().is_copy));
-        let engine = fold(&rows.map(own));
+        let engine = fold(&records.map(own));
         assert_eq!(loads(&engine), [Some((Some(2), Some(9))), Some((Some(4), Some(9)))]);
         assert_eq!(batches(&engine), [Some((10, Some(2), Some(0.25))), Some((30, Some(4), Some(0.25)))]);
     }
@@ -262,7 +262,7 @@ mod tests {
         assert_eq!(loads(&engine), [Some((Some(3), Some(9))), Some((Some(2), None))]);
         absorb(&mut engine, &[record(3, 0, 0, 4)]);
         assert_eq!(loads(&engine), [Some((Some(4), Some(9))), None]);
-        // The tokens of a late row are counted, but its load is not shown.
+        // The tokens of a late record are counted, but its load is not shown.
         absorb(&mut engine, &[record(5, 0, 0, 5), record(5, 1, 0, 6), record(4, 0, 0, 70), record(4, 1, 0, 80)]);
         assert_eq!(loads(&engine), [Some((Some(5), Some(9))), Some((Some(6), None))]);
         assert_eq!(tokens(&engine), [(Some(0), 0, 83), (Some(1), 0, 88)]);
@@ -285,11 +285,11 @@ mod tests {
         assert_eq!(imbalance(&engine), (1, 1.5), "the first one is complete when the second one begins");
         absorb(&mut engine, &iteration(3, [7, 7, 7]));
         assert_eq!(imbalance(&engine), (2, 2.5));
-        // A row of the fourth iteration is lost.
+        // A record of the fourth iteration is lost.
         absorb(&mut engine, &iteration(4, [50, 0, 0])[..2]);
         absorb(&mut engine, &iteration(6, [9, 0, 0]));
         assert_eq!(imbalance(&engine), (3, 5.5));
-        // Late rows: one of three, and all three.
+        // Late records: one of three, and all three.
         absorb(&mut engine, &[iteration(9, [1, 1, 1]), iteration(11, [1, 1, 1])].concat());
         absorb(&mut engine, &iteration(8, [4, 0, 0])[..1]);
         assert_eq!(imbalance(&engine), (5, 7.5));

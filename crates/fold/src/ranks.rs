@@ -1,6 +1,6 @@
-//! The ranks of an engine with attention data parallelism. Each rank sends a record ("row") in each iteration.
+//! The ranks of an engine with attention data parallelism. Each rank sends a record in each iteration.
 //!
-//! Rows with `rank` (`TLLM_METRICS_ALL_RANKS=1`) have their rank's own numbers. Other rows (`attentionDpRank`) have their rank's
+//! Records with `rank` (`TLLM_METRICS_ALL_RANKS=1`) have their rank's own numbers. Other records (`attentionDpRank`) have their rank's
 //! own batch and copy the rest from rank 0.
 
 use std::collections::VecDeque;
@@ -17,13 +17,13 @@ use super::saturating::{add, add_known};
 
 /// The most gaps that 64 numbers can have. A late record is accepted only for one of the last 64 numbers.
 const MAX_GAPS: usize = 32;
-/// Number of ranks that are counted separately. The rows of further ranks add only their batch.
+/// Number of ranks that are counted separately. The records of further ranks add only their batch.
 const MAX_RANKS: usize = 64;
 
 /// What accumulates in one rank between two restarts of the engine.
 #[derive(Debug, Clone)]
 pub(crate) struct RankCounts {
-    /// `None` for rows without `rank`.
+    /// `None` for records without `rank`.
     rank: Option<i64>,
     /// The last iteration of the rank.
     pub last_iter: Option<u64>,
@@ -77,7 +77,7 @@ impl RankCounts {
     }
 }
 
-/// The ranks whose rows were read in one epoch.
+/// The ranks whose records were read in one epoch.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Ranks {
     counts: Vec<RankCounts>,
@@ -114,21 +114,22 @@ impl Ranks {
     }
 }
 
-/// The last iteration: sums over the rows of its ranks.
+/// The last iteration: sums over the records of its ranks.
 #[derive(Debug, Clone, Copy)]
 pub struct Iteration {
     pub iter: Option<u64>,
     pub backend: Backend,
-    /// Rows of other ranks may follow.
+    /// Records of other ranks may follow.
     has_ranks: bool,
-    pub rows: u64,
+    /// Number of ranks whose records are read.
+    pub ranks_read: u64,
     pub scheduled: Option<u64>,
     pub tokens: BatchTokens,
     /// Tokens of the rank with the most tokens.
     most_tokens: u64,
-    /// Active requests of all ranks, or of rank 0 if the rows copy them.
+    /// Active requests of all ranks, or of rank 0 if the records copy them.
     pub active: Option<i64>,
-    /// The rows copy everything except the batch from rank 0.
+    /// The records copy everything except the batch from rank 0.
     pub copied: bool,
     /// The record of the iteration came after that of a later iteration.
     pub late: bool,
@@ -142,7 +143,7 @@ pub struct Iteration {
     pub known: bool,
     /// The time of its batch. A record of the C++ executor has the time of the batch before.
     pub time: Option<BatchTime>,
-    /// A poll has ended since its first row.
+    /// A poll has ended since its first record.
     pub settled: bool,
 }
 
@@ -154,7 +155,7 @@ impl Iteration {
             iter: record.iter,
             backend: record.backend(),
             has_ranks,
-            rows: 1,
+            ranks_read: 1,
             scheduled: scheduled(record),
             tokens,
             most_tokens: tokens.sum(),
@@ -171,22 +172,22 @@ impl Iteration {
         }
     }
 
-    /// Whether all rows are read. `ranks`: the number of ranks of earlier iterations, if it is known.
+    /// Whether all records are read. `ranks`: the number of ranks of earlier iterations, if it is known.
     pub(crate) fn is_complete(&self, ranks: Option<u64>) -> bool {
-        !self.has_ranks || ranks.is_some_and(|ranks| self.rows >= ranks)
+        !self.has_ranks || ranks.is_some_and(|ranks| self.ranks_read >= ranks)
     }
 
-    /// Tokens of the rank with the most tokens ÷ mean of all ranks. `None` if there is one rank, no token, or a row is
+    /// Tokens of the rank with the most tokens ÷ mean of all ranks. `None` if there is one rank, no token, or a record is
     /// missing. `ranks`: the highest number of ranks in any iteration of this engine.
     #[must_use]
     pub fn imbalance(&self, ranks: Option<u64>) -> Option<f64> {
-        let complete = self.rows > 1 && ranks.is_some_and(|ranks| self.rows >= ranks);
+        let complete = self.ranks_read > 1 && ranks.is_some_and(|ranks| self.ranks_read >= ranks);
         let tokens = self.tokens.sum();
-        (complete && tokens > 0).then(|| self.most_tokens as f64 * self.rows as f64 / tokens as f64)
+        (complete && tokens > 0).then(|| self.most_tokens as f64 * self.ranks_read as f64 / tokens as f64)
     }
 
     pub(crate) fn add(&mut self, record: &IterationStats, counted: &Counted) {
-        self.rows += 1;
+        self.ranks_read += 1;
         add_known(&mut self.scheduled, scheduled(record));
         let tokens = BatchTokens::of(record);
         self.tokens.add(tokens);

@@ -207,7 +207,7 @@ impl RequestTimes {
         }
     }
 
-    /// The counterpart of a histogram of trtllm-serve's own page.
+    /// The counterpart of one of trtllm-serve's own histograms.
     pub(crate) fn of_server(&mut self, histogram: RequestHistogram) -> &mut Histogram {
         match histogram {
             RequestHistogram::FirstToken => &mut self.time_to_first_token,

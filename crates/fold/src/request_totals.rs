@@ -112,8 +112,8 @@ named_variants! {
         Rows = "request_stats",
         /// RequestPerfMetrics, one entry a request: exact.
         Entries = "perf_metrics",
-        /// The histograms and counters of trtllm-serve's page: exact to a bucket.
-        Page = "server_metrics",
+        /// The histograms and counters of trtllm-serve itself: exact to a bucket.
+        Server = "server_metrics",
         /// OTLP spans, one a request: exact.
         Spans = "otlp",
     }

@@ -13,15 +13,15 @@ use trtllm_records::{RequestStats, ServerMetrics};
 
 use self::choices::{Choices, Quantity, Source, TOLD_WITHIN};
 use self::finished::Finished;
+use super::baseline::Baseline;
 use super::finished_request::FinishedRequest;
 use super::lifecycle::Lifecycle;
 use super::observer::{EntryOfRequest, Observer, Scope};
-use super::page_counts::PageCounts;
-use super::page_times::PageTimes;
 use super::request_times::{RequestTimes, Times};
 use super::request_totals::RequestTotals;
 use super::saturating::{add, add_known, unsigned};
 use super::server_metrics::{Increase, ServerFold, ServerTotals};
+use super::server_times::ServerTimes;
 use super::share::share;
 use super::successes::{Ends, Successes};
 
@@ -39,7 +39,7 @@ pub struct RequestFold {
     /// Requests that have ended, as the records and the entries with times count them.
     ends: Ends,
     pub(super) server: ServerFold,
-    page_times: PageTimes,
+    server_times: ServerTimes,
 }
 
 /// By quantity.
@@ -93,7 +93,7 @@ impl RequestFold {
         let source = if is_span { Source::Spans } else { Source::Entries };
         let is_first_report = self.choices.note_request(source, has_times);
         if is_first_report {
-            self.page_times.entries += u64::from(has_times);
+            self.server_times.entries += u64::from(has_times);
             self.ends.entries += u64::from(has_times);
         }
         self.absorb_steps(entry);
@@ -115,7 +115,7 @@ impl RequestFold {
         if let Some(seconds) = finished.server_time_to_first_token {
             times.server_time_to_first_token.observe_request(seconds, request);
         }
-        // If the server has a metrics page, the cached tokens are taken from that.
+        // If the server has metrics of its own, the cached tokens are taken from those.
         if let Some(tokens) = finished.cached_tokens.filter(|_| !self.server.known) {
             times.cached_tokens.observe_request(tokens as f64, request);
         }
@@ -138,26 +138,31 @@ impl RequestFold {
         }
     }
 
-    pub(crate) fn absorb_server_metrics(&mut self, page: &ServerMetrics, now: Instant, observer: &mut impl Observer) {
-        if page.several_frontends {
-            self.forget_server_metrics(page);
+    pub(crate) fn absorb_server_metrics(
+        &mut self,
+        metrics: &ServerMetrics,
+        now: Instant,
+        observer: &mut impl Observer,
+    ) {
+        if metrics.several_frontends {
+            self.forget_server_metrics(metrics);
             return;
         }
-        let more = self.server.absorb(page, Arc::make_mut(&mut self.totals.server));
+        let more = self.server.absorb(metrics, Arc::make_mut(&mut self.totals.server));
         if !self.server.known {
             return;
         }
         if self.choices.taken(Quantity::Reasons) != Some(Source::Entries) {
             self.totals.finished.get_or_insert_default();
         }
-        self.choices.note_page(page.without_entries);
-        self.page_times.add(&more, &self.totals.times);
+        self.choices.note_server_metrics(metrics.without_entries);
+        self.server_times.add(&more, &self.totals.times);
         for (histogram, increase) in RequestHistogram::ALL.into_iter().zip(&more.histograms) {
-            if histogram.is_only_on_page() && histogram != RequestHistogram::PerOutputToken {
+            if histogram.is_only_in_server_metrics() && histogram != RequestHistogram::PerOutputToken {
                 self.totals.times.of_server(histogram).add_increase(increase);
             }
         }
-        self.absorb(Finished::OnPage(more), now, observer);
+        self.absorb(Finished::Increase(more), now, observer);
     }
 
     /// Counts what is certain to count once, and keeps the rest until its sources are taken.
@@ -211,7 +216,7 @@ impl RequestFold {
         match finished {
             _ if !counts => {}
             Finished::Request { request, .. } => totals.observe(quantity, request),
-            Finished::OnPage(more) => totals.observe_page(quantity, more),
+            Finished::Increase(more) => totals.observe_increase(quantity, more),
         }
     }
 
@@ -232,7 +237,7 @@ impl RequestFold {
             false => return,
         };
         match finished {
-            Finished::OnPage(more) => observer.page(more, scope),
+            Finished::Increase(more) => observer.server_requests(more, scope),
             Finished::Request { source: Source::Rows, request, is_sampled } if counts => {
                 observer.row_counted(request, !is_sampled);
             }
@@ -241,17 +246,17 @@ impl RequestFold {
         }
     }
 
-    /// Each page comes from one of several frontends, so no page has all requests. What was counted from pages is absent from now
+    /// Each reading comes from one of several frontends, so none has all requests. What was counted from readings is absent from now
     /// on, because it may contain differences between two frontends.
-    fn forget_server_metrics(&mut self, page: &ServerMetrics) {
+    fn forget_server_metrics(&mut self, metrics: &ServerMetrics) {
         self.server = ServerFold::default();
-        self.page_times = PageTimes::default();
-        self.totals.server = Arc::new(ServerTotals { config: page.config.clone(), ..ServerTotals::default() });
+        self.server_times = ServerTimes::default();
+        self.totals.server = Arc::new(ServerTotals { config: metrics.config.clone(), ..ServerTotals::default() });
         if self.choices.taken(Quantity::Reasons) != Some(Source::Entries) {
             self.totals.finished = None;
         }
-        let is_of_page = |quantity| self.choices.taken(quantity) == Some(Source::Page);
-        let (times, per_token) = (is_of_page(Quantity::Times), is_of_page(Quantity::TimePerToken));
+        let is_of_server = |quantity| self.choices.taken(quantity) == Some(Source::Server);
+        let (times, per_token) = (is_of_server(Quantity::Times), is_of_server(Quantity::TimePerToken));
         if times {
             self.totals.source = None;
         }
@@ -259,14 +264,14 @@ impl RequestFold {
         for histogram in RequestHistogram::ALL {
             let is_left = match histogram {
                 RequestHistogram::PerOutputToken => per_token,
-                _ => times || histogram.is_only_on_page(),
+                _ => times || histogram.is_only_in_server_metrics(),
             };
             if is_left {
                 std::mem::swap(self.totals.times.of_server(histogram), without.of_server(histogram));
             }
         }
-        self.choices.leave_page();
-        self.waiting.retain(|(finished, _)| finished.source() != Source::Page);
+        self.choices.leave_server_metrics();
+        self.waiting.retain(|(finished, _)| finished.source() != Source::Server);
         for (finished, _) in &self.waiting {
             self.choices.offer_all(finished.source(), |quantity| finished.has(quantity));
         }
@@ -278,13 +283,13 @@ impl RequestFold {
         self.count_waiting(observer);
         self.choices = Choices::default();
         self.server.counts.note_restart();
-        self.page_times = PageTimes::default();
+        self.server_times = ServerTimes::default();
     }
 
-    /// See [`super::EngineFold::resume`]. The next page of trtllm-serve is a new baseline.
+    /// See [`super::EngineFold::resume`]. The next reading of trtllm-serve's metrics is a new baseline.
     pub(crate) fn resume(&mut self, observer: &mut impl Observer) {
         self.restart(observer);
-        self.server.counts = PageCounts::default();
+        self.server.counts = Baseline::default();
     }
 
     fn observe_draft_tokens(&mut self, spec: &SpeculativeDecodingMetrics, request: Option<u64>) {
@@ -314,29 +319,29 @@ impl RequestFold {
             self.count_waiting(observer);
         }
         let by_entries = |choices: &Choices| choices.taken(Quantity::Times).is_some_and(Source::is_per_request);
-        if self.page_times.has_more_than_entries(now) && by_entries(&self.choices) {
-            self.take_times_of_page();
+        if self.server_times.has_more_than_entries(now) && by_entries(&self.choices) {
+            self.take_times_of_server();
         }
         let by_entries = by_entries(&self.choices);
         self.successes.settle(self.ends, by_entries, self.totals.finished.as_ref(), self.choices.is_decided);
         self.totals.succeeded = self.successes.total;
-        let by_page = [Quantity::Outcomes, Quantity::TimePerToken]
+        let by_server = [Quantity::Outcomes, Quantity::TimePerToken]
             .iter()
-            .any(|quantity| self.choices.taken(*quantity) == Some(Source::Page));
-        let is_fast = self.choices.is_decided && !by_page;
+            .any(|quantity| self.choices.taken(*quantity) == Some(Source::Server));
+        let is_fast = self.choices.is_decided && !by_server;
         // What waited is judged first.
         observer.settled(completed, if is_fast { TOLD_WITHIN } else { DECIDED_WITHIN }, now);
     }
 
-    /// The page counts requests that have no entry or span, or each answer of a request that asks for several (`n` above 1). From now on the
-    /// times of requests come from the page, so that all of them count the same.
-    fn take_times_of_page(&mut self) {
+    /// The server counts requests that have no entry or span, or each answer of a request that asks for several (`n` above 1). From now on
+    /// the times of requests come from the server, so that all of them count the same.
+    fn take_times_of_server(&mut self) {
         self.choices.leave_entries();
-        self.totals.source = Some(Source::Page);
-        for (histogram, of_page) in RequestHistogram::ALL.into_iter().zip(&self.page_times.histograms) {
+        self.totals.source = Some(Source::Server);
+        for (histogram, of_server) in RequestHistogram::ALL.into_iter().zip(&self.server_times.histograms) {
             let times = self.totals.times.of_server(histogram);
-            if !histogram.is_only_on_page() && of_page.has_all_of(times) {
-                times.clone_from(of_page);
+            if !histogram.is_only_in_server_metrics() && of_server.has_all_of(times) {
+                times.clone_from(of_server);
             }
         }
     }
@@ -364,10 +369,10 @@ impl RequestTotals {
         }
     }
 
-    fn observe_page(&mut self, quantity: Quantity, more: &Increase) {
+    fn observe_increase(&mut self, quantity: Quantity, more: &Increase) {
         let is_of = |histogram: RequestHistogram| match quantity {
             Quantity::TimePerToken => histogram == RequestHistogram::PerOutputToken,
-            Quantity::Times => !histogram.is_only_on_page(),
+            Quantity::Times => !histogram.is_only_in_server_metrics(),
             _ => false,
         };
         for histogram in RequestHistogram::ALL.into_iter().filter(|histogram| is_of(*histogram)) {
@@ -772,24 +777,24 @@ mod tests {
     }
 
     #[test]
-    fn pages_without_a_request_wait_for_nothing() {
+    fn server_metrics_without_a_request_wait_for_nothing() {
         let (mut fold, now) = (RequestFold::default(), Instant::now());
-        let page = ServerMetrics { scheduled_batch_size: Some(0), ..ServerMetrics::default() };
+        let metrics = ServerMetrics { scheduled_batch_size: Some(0), ..ServerMetrics::default() };
         for _ in 0..2 * MOST_WAITING {
-            fold.absorb_server_metrics(&page, now, &mut ());
+            fold.absorb_server_metrics(&metrics, now, &mut ());
         }
         assert_eq!((fold.waiting.len(), fold.choices.is_decided), (0, false));
     }
 
     #[test]
-    fn times_of_rows_stay_where_the_page_of_several_frontends_is_left() {
+    fn times_of_rows_stay_where_the_metrics_of_several_frontends_are_left() {
         let (mut fold, mut judge, now) = (RequestFold::default(), Judge::default(), Instant::now());
         followed(&mut fold, now, &mut judge);
         fold.settle(0, now + DECIDED_WITHIN, &mut judge);
         let per_token = |fold: &RequestFold| fold.totals.times.time_per_output_token.count();
         assert_eq!(per_token(&fold), 1);
-        let page = ServerMetrics { several_frontends: true, ..ServerMetrics::default() };
-        fold.absorb_server_metrics(&page, now, &mut judge);
+        let metrics = ServerMetrics { several_frontends: true, ..ServerMetrics::default() };
+        fold.absorb_server_metrics(&metrics, now, &mut judge);
         assert_eq!((per_token(&fold), fold.totals.source), (1, Some(Source::Rows)));
     }
 }

@@ -14,7 +14,7 @@
 //! - If records counted less than half of the requests that arrived with these, as in the first pass after an idle time, the number is
 //!   taken from the wait alone: as many as took seats during one wait. This lags by one wait.
 //!
-//! Of rows that copy rank 0, only the mean is known. In a pipeline and under the overlap scheduler, some active requests are in no batch of
+//! Of records that copy rank 0, only the mean is known. In a pipeline and under the overlap scheduler, some active requests are in no batch of
 //! the record although they do not wait: see [`Elsewhere`].
 
 use std::collections::VecDeque;
@@ -106,7 +106,7 @@ pub(crate) struct SeatQueue {
 }
 
 impl SeatQueue {
-    /// Notes the first row of an iteration. `handled_us`: when its tokens were handled.
+    /// Notes the first record of an iteration. `handled_us`: when its tokens were handled.
     pub(crate) fn begin(&mut self, record: &IterationStats, latest: &Latest, handled_us: i64) {
         let is_told = latest.is_pytorch && record.timestamp.is_some() && record.num_new_active_requests.is_some();
         self.open = record.num_queued_requests.filter(|_| is_told).map(|queued| Pass {
@@ -122,7 +122,7 @@ impl SeatQueue {
         self.open.is_some()
     }
 
-    /// The number of requests that wait for a seat, after all rows of the iteration. Absent if it cannot be told.
+    /// The number of requests that wait for a seat, after all records of the iteration. Absent if it cannot be told.
     pub(crate) fn end(&mut self, latest: &Latest, iteration: &Iteration) -> Option<f64> {
         let now = self.open.take()?;
         let is_full = latest.is_full()?;
@@ -171,7 +171,7 @@ impl SeatQueue {
         self.recent = [kept * all_waited + waited, kept * all_seconds + seconds];
     }
 
-    /// The mean number that waited in the last seconds: the increase of the waiting time ÷ the time (Little's law). It lags by one wait. Rows
+    /// The mean number that waited in the last seconds: the increase of the waiting time ÷ the time (Little's law). It lags by one wait. Records
     /// that copy rank 0 tell the waiting time of all ranks, but only the new requests of rank 0.
     fn mean(&self) -> Option<f64> {
         let [waited, seconds] = self.recent;
@@ -337,7 +337,7 @@ impl Elsewhere {
 
     /// Requests of this batch that the record before completed. An answer that ends by a stop word is in one more batch, which was formed
     /// before the word was seen. Its token is thrown away. A request that is not in this batch either ended by its length or waits, so
-    /// these are the fewest possible. For an engine of one rank in no pipeline: other rows do not tell it.
+    /// these are the fewest possible. For an engine of one rank in no pipeline: other records do not tell it.
     pub(crate) fn discarded(&self, record: &IterationStats) -> u64 {
         let is_next = self.iter.is_some() && self.iter == record.iter.and_then(|iter| iter.checked_sub(1));
         let is_told = is_next && self.micro_batches.len() <= 1;

@@ -1,12 +1,12 @@
 //! Folds trtllm-serve's own metrics. Its counters started before the exporter, so only their increases count.
-//! `page_counts` decides what a counter that falls means. Memory is bounded.
+//! `baseline` decides what a counter that falls means. Memory is bounded.
 
 use std::collections::BTreeMap;
 
 use trtllm_records::ServerMetrics;
 use trtllm_records::server_metrics::{Configuration, RequestHistogram, ServerCounter};
 
-use super::page_counts::{CountName, PageCounts};
+use super::baseline::{Baseline, CountName};
 use super::saturating::{add, add_known};
 use super::successes::Finished;
 
@@ -53,7 +53,7 @@ impl Increase {
 pub struct HistogramIncrease {
     /// Upper bound and number of each bucket, in ascending order.
     pub buckets: Vec<(f64, u64)>,
-    /// Absent if it is unknown, because it has fallen, is missing or was missing on the page before. The server's sum is NaN after
+    /// Absent if it is unknown, because it has fallen, is missing or was missing in the reading before. The server's sum is NaN after
     /// one value that is NaN, and falls with a negative one. The buckets alone would give a wrong mean.
     pub sum: Option<f64>,
     has_fallen: bool,
@@ -64,7 +64,7 @@ impl HistogramIncrease {
         self.buckets.extend(bound.parse().ok().zip(increase));
     }
 
-    /// `increase`: see [`PageCounts::increases`]. `parts`: divisor that converts it to the unit of the histogram.
+    /// `increase`: see [`Baseline::increases`]. `parts`: divisor that converts it to the unit of the histogram.
     pub(crate) fn add_sum(&mut self, increase: Option<u64>, parts: f64) {
         match increase {
             Some(increase) => *self.sum.get_or_insert(0.0) += increase as f64 / parts,
@@ -72,12 +72,12 @@ impl HistogramIncrease {
         }
     }
 
-    /// Ends a page. `lacks_sum`: the histogram had no sum on the page before, and then on this page.
-    pub(crate) fn end_page(&mut self, lacks_sum: &mut bool) {
+    /// Ends a reading. `lacks_sum`: the histogram had no sum in the reading before, and then in this one.
+    pub(crate) fn end_reading(&mut self, lacks_sum: &mut bool) {
         self.buckets = apart(std::mem::take(&mut self.buckets));
         let lacked_sum =
             std::mem::replace(lacks_sum, self.sum.is_none() && !self.has_fallen && !self.buckets.is_empty());
-        // After a page without the sum, its increase is of other requests than that of the buckets.
+        // After a reading without the sum, its increase is of other requests than that of the buckets.
         if self.has_fallen || lacked_sum {
             self.sum = None;
         }
@@ -91,8 +91,8 @@ impl HistogramIncrease {
 
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ServerFold {
-    pub counts: PageCounts<(ServerCounter, u64)>,
-    /// Histograms without a sum on the last page, in the order of [`RequestHistogram::ALL`].
+    pub counts: Baseline<(ServerCounter, u64)>,
+    /// Histograms without a sum in the last reading, in the order of [`RequestHistogram::ALL`].
     lacks_sum: [bool; RequestHistogram::ALL.len()],
     /// The server has metrics of finished requests.
     pub known: bool,
@@ -111,13 +111,13 @@ impl ServerFold {
         self.known.then_some(self.finished)
     }
 
-    pub(crate) fn absorb(&mut self, page: &ServerMetrics, totals: &mut ServerTotals) -> Increase {
-        self.known |= !page.is_empty();
-        if !page.config.is_empty() {
-            totals.config.clone_from(&page.config);
+    pub(crate) fn absorb(&mut self, metrics: &ServerMetrics, totals: &mut ServerTotals) -> Increase {
+        self.known |= !metrics.is_empty();
+        if !metrics.config.is_empty() {
+            totals.config.clone_from(&metrics.config);
         }
         let mut more = Increase::default();
-        let counts = page.counts.iter().map(|count| ((count.counter.clone(), count.series), count.value));
+        let counts = metrics.counts.iter().map(|count| ((count.counter.clone(), count.series), count.value));
         let counts: Vec<_> = counts.collect();
         for (((counter, _), _), change) in counts.iter().zip(self.counts.increases(&counts)) {
             let increase = change.unwrap_or(0);
@@ -146,7 +146,7 @@ impl ServerFold {
             }
         }
         for (histogram, lacks_sum) in more.histograms.iter_mut().zip(&mut self.lacks_sum) {
-            histogram.end_page(lacks_sum);
+            histogram.end_reading(lacks_sum);
         }
         more
     }
@@ -267,7 +267,7 @@ mod tests {
     struct Judged(u64);
 
     impl Observer for Judged {
-        fn page(&mut self, more: &Increase, _: Scope) {
+        fn server_requests(&mut self, more: &Increase, _: Scope) {
             self.0 += more.of(RequestHistogram::EndToEnd).count();
         }
     }
@@ -338,7 +338,7 @@ mod tests {
         assert_eq!((observed(&mut folded), folded.totals.source), (vec![(0, 0.0, 0); 7], None));
         folded.absorb_server_metrics(&times("1", 12, 21), Instant::now(), &mut ());
         assert_eq!(observed(&mut folded), [(3, 0.625, 3); 7]);
-        assert_eq!(folded.totals.source, Some(RequestSource::Page));
+        assert_eq!(folded.totals.source, Some(RequestSource::Server));
         // An entry that comes after all is of a request on the page, until the server restarts.
         let entry = r#"{"perf_metrics": {"timing_metrics": {"arrival_time": 1.0, "last_token_time": 2.0}}}"#;
         let entry = serde_json::from_str::<PerfMetricsEntry>(entry).unwrap();
@@ -350,7 +350,7 @@ mod tests {
     }
 
     /// The fold after 20 polls, one each second. In each, a request ends that has an entry, and `answers` are added to the page.
-    fn with_entries_and_page(answers: u64) -> RequestFold {
+    fn with_entries_and_server_metrics(answers: u64) -> RequestFold {
         let (mut folded, start) = (RequestFold::default(), Instant::now());
         for second in 0..20 {
             let page = ServerMetrics { without_entries: false, ..times("1", 0, 100 + second * answers) };
@@ -378,11 +378,11 @@ mod tests {
             let of_times = [&times.time_to_first_token, &times.e2e_latency, &times.time_per_output_token];
             (of_times.map(Histogram::count), fold.totals.finished.unwrap()[0])
         };
-        let one = with_entries_and_page(1);
+        let one = with_entries_and_server_metrics(1);
         assert_eq!((counts(&one), one.totals.source), (([19; 3], 19), Some(RequestSource::Entries)));
         assert_eq!(one.totals.times.e2e_latency.sum(), 19.0 * 0.46875, "the exact times of entries");
-        let several = with_entries_and_page(3);
-        assert_eq!((counts(&several), several.totals.source), (([57; 3], 57), Some(RequestSource::Page)));
+        let several = with_entries_and_server_metrics(3);
+        assert_eq!((counts(&several), several.totals.source), (([57; 3], 57), Some(RequestSource::Server)));
         assert_eq!(several.totals.times.e2e_latency.sum(), 57.0 * 0.5);
     }
 
@@ -518,7 +518,7 @@ mod tests {
             &mut (),
         );
         totals.push(folded.totals.times.e2e_latency.count());
-        assert_eq!((totals, folded.totals.source), (vec![1, 1], Some(RequestSource::Page)));
+        assert_eq!((totals, folded.totals.source), (vec![1, 1], Some(RequestSource::Server)));
     }
 
     #[test]

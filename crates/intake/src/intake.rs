@@ -29,7 +29,7 @@ pub struct Moment {
 }
 
 impl Moment {
-    /// The present moment. `instant` comes from tokio's clock, which a simulation can move.
+    /// The current time. `instant` comes from tokio's clock, which a simulation can move.
     #[must_use]
     pub fn now() -> Self {
         let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -411,7 +411,7 @@ fn fold_message(engine: &mut Engine, message: &Message, at: Moment) -> Result<()
         Message::RequestRows(rows) => observed.absorb_requests(rows, at.instant)?,
         Message::FinishedRequest(entry) => observed.absorb_perf_metrics(entry, at.instant)?,
         Message::Span(entry) => observed.absorb_span(entry, at.instant)?,
-        Message::ServerMetrics(page) => observed.absorb_server_metrics(page, at.instant),
+        Message::ServerMetrics(metrics) => observed.absorb_server_metrics(metrics, at.instant),
         Message::Orchestrator(reading) => observed.absorb_orchestrator(reading, at.instant),
         Message::BenchReport(report) => engine.source.bench_report = Some(Arc::clone(report)),
         Message::Process(process) => observed.set_process(*process),

@@ -1,4 +1,14 @@
-//! Plain structs with the data of engines and GPUs, for almost all other crates. No I/O, no async, no metric names.
+//! What engines and GPUs report, as plain structs, for almost all other crates. No I/O, no async, no metric names.
+//!
+//! Start with [`Message`]: a source delivers messages, and the fold takes them. Their largest structs are in the table of
+//! [`statistics`], which lists each field once. [`schema`] says what the table tells of a field, [`kind`] how a value is read,
+//! and `structs` what the table becomes. These words have one meaning in all crates:
+//!
+//! - An *iteration* is one pass of the engine's loop, with a *batch* of requests. Its statistics are a *record*
+//!   ([`IterationStats`]). With attention data parallelism, each *rank* writes its own record for an iteration.
+//! - A *row* is one request in one iteration ([`RequestStats`]).
+//! - An *entry* has the exact times of a finished request ([`PerfMetricsEntry`]). An OTLP *span* tells the same.
+//! - A *reading* is what was read at one moment: of a GPU, of trtllm-serve's own metrics, or of an orchestrator.
 #![forbid(unsafe_code)]
 
 pub mod bench_report;

@@ -38,7 +38,7 @@ impl Message {
                 Self::Record(record) => size_of::<IterationStats>() + record.weight(),
                 Self::RequestRows(rows) => rows.weight(),
                 Self::FinishedRequest(entry) | Self::Span(entry) => size_of::<PerfMetricsEntry>() + entry.weight(),
-                Self::ServerMetrics(page) => page.counts.capacity() * (size_of::<ServerCount>() + MAX_TEXT),
+                Self::ServerMetrics(metrics) => metrics.counts.capacity() * (size_of::<ServerCount>() + MAX_TEXT),
                 Self::Orchestrator(reading) => reading.counts.capacity() * (size_of::<OrchestratorCount>() + MAX_TEXT),
                 Self::BenchReport(_) | Self::Process(_) => 0,
             }

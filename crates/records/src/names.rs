@@ -27,7 +27,7 @@ named_variants! {
 }
 
 impl FinishReason {
-    /// The reason with this name on trtllm-serve's page.
+    /// The reason with this name in trtllm-serve's own metrics.
     #[must_use]
     pub fn of(name: &str) -> Self {
         match name {

@@ -51,10 +51,10 @@ named_variants! {
     }
 }
 
-/// How the values of the ranks of attention data parallelism, or of the rows of pools, add up.
+/// How the values of the ranks of attention data parallelism, or of pools, add up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ranks {
-    /// The value of the first row counts.
+    /// The value of the first one counts.
     First,
     /// The sum of the known values.
     Sum,

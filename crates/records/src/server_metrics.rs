@@ -1,4 +1,4 @@
-//! Values that only trtllm-serve's own Prometheus page has: how requests ended, their times and tokens, HTTP errors and
+//! Values that only trtllm-serve's own metrics have: how requests ended, their times and tokens, HTTP errors and
 //! the configuration. A server with several processes has several series for one value.
 
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ pub struct ServerMetrics {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scheduled_batch_size: Option<u64>,
     pub config: Configuration,
-    /// True if the server does not offer `/perf_metrics` (the times of each finished request), so only this page has
+    /// True if the server does not offer `/perf_metrics` (the times of each finished request), so only these metrics have
     /// the times of requests.
     #[serde(default)]
     pub without_entries: bool,
@@ -95,7 +95,7 @@ impl RequestHistogram {
 
     /// True if `/perf_metrics` lacks this value, because it has neither numbers nor probabilities of tokens.
     #[must_use]
-    pub const fn is_only_on_page(self) -> bool {
+    pub const fn is_only_in_server_metrics(self) -> bool {
         matches!(self, Self::PerOutputToken | Self::CachedTokens | Self::PrefillPerplexity | Self::GenerationPerplexity)
     }
 }
@@ -110,7 +110,7 @@ pub enum ConfigSection {
 }
 
 impl ServerMetrics {
-    /// True if the page has none of the families above. Releases that do not use the prefix `trtllm_` have such a page.
+    /// True if the server has none of the families above. Releases that do not use the prefix `trtllm_` have none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.counts.is_empty() && self.scheduled_batch_size.is_none() && self.config.is_empty()

@@ -144,8 +144,8 @@ pub struct EngineAbout {
     /// How long each stage of its start took, in seconds.
     #[serde(default)]
     pub startup: StartupTimes,
-    /// Settings from the publisher or the engine directory. Settings on a server's page are in
-    /// [`super::ServerMetrics`].
+    /// Settings from the publisher or the engine directory. Those that a server reports in its own metrics are in
+    /// [`ServerMetrics`](super::ServerMetrics).
     #[serde(default)]
     pub settings: EngineSettings,
 }

@@ -44,7 +44,7 @@ impl Work {
     }
 
     /// Whether the iteration is at the token limit: its tokens nearly reach the limit, or the batch has room for one more
-    /// request but a prompt as long as the present ones would exceed the limit. Without chunked context, a prompt is computed
+    /// request but a prompt as long as the current ones would exceed the limit. Without chunked context, a prompt is computed
     /// in one iteration.
     pub(crate) fn is_full_of_tokens(&self, limit: f64, batch: Option<f64>) -> bool {
         let tokens = self.context_tokens + self.generation_tokens;

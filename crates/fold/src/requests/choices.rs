@@ -3,13 +3,16 @@
 //!
 //! | quantity | best source | second | third | fourth |
 //! | --- | --- | --- | --- | --- |
-//! | times | entries | spans | server's page | rows |
-//! | time per output token | server's page | entries | spans | rows |
-//! | outcomes of objectives | entries | spans | rows | server's page |
+//! | times | entries | spans | server | rows |
+//! | time per output token | server | entries | spans | rows |
+//! | outcomes of objectives | entries | spans | rows | server |
 //! | lengths, and Triton's counts of transfers | rows | entries | spans | – |
-//! | finish reasons | entries | server's page | spans | – |
+//! | finish reasons | entries | server | spans | – |
 //! | transfers | entries | spans | rows | – |
 //! | blocks | entries | rows | – | – |
+//!
+//! *Entries* are RequestPerfMetrics, *spans* come from OTLP, *rows* are those of requests in records, and *server* means the histograms and
+//! counters of trtllm-serve itself.
 //!
 //! Spans are as exact as entries, but an engine may send a sample of them. If an entry came first, spans do not tell the time per output
 //! token: the first requests would be judged by it a second time.
@@ -23,10 +26,11 @@
 //! | taken | counts if it is this source | counts if it is this source | – |
 //!
 //! What waits is in one queue. The best source is among those that may come: not entries of a server that has none or whose spans
-//! came first, not spans or rows before the first one, not the page before it was read.
+//! came first, not spans, rows or the server's metrics before the first one.
 //!
-//! Two changes come later. If the page counts more requests than there are entries or spans, their times and outcomes are left for
-//! those of the page ([`super::page_times`]). If several frontends answer, the page is left, and its quantities are open again.
+//! Two changes come later. If the server counts more requests than there are entries or spans, their times and outcomes are left for
+//! those of the server ([`super::server_times`]). If several frontends answer, the server's metrics are left, and their quantities are
+//! open again.
 
 use std::time::{Duration, Instant};
 
@@ -57,18 +61,18 @@ impl Quantity {
     /// The sources that can tell it, the best one first.
     const fn sources(self) -> &'static [Source] {
         match self {
-            Times => &[Source::Entries, Source::Spans, Source::Page, Source::Rows],
-            TimePerToken => &[Source::Page, Source::Entries, Source::Spans, Source::Rows],
-            Outcomes => &[Source::Entries, Source::Spans, Source::Rows, Source::Page],
+            Times => &[Source::Entries, Source::Spans, Source::Server, Source::Rows],
+            TimePerToken => &[Source::Server, Source::Entries, Source::Spans, Source::Rows],
+            Outcomes => &[Source::Entries, Source::Spans, Source::Rows, Source::Server],
             Lengths => &[Source::Rows, Source::Entries, Source::Spans],
-            Reasons => &[Source::Entries, Source::Page, Source::Spans],
+            Reasons => &[Source::Entries, Source::Server, Source::Spans],
             Transfers => &[Source::Entries, Source::Spans, Source::Rows],
             Blocks => &[Source::Entries, Source::Rows],
         }
     }
 }
 
-/// A better source has this time to tell of the first finished request. trtllm-serve's page is read every 5 s, in at most 4 s.
+/// A better source has this time to tell of the first finished request. trtllm-serve's metrics are read every 5 s, in at most 4 s.
 pub(crate) const DECIDED_WITHIN: Duration = Duration::from_secs(15);
 /// Entries and rows come with a poll at most this long after the record that counts their request.
 pub(crate) const TOLD_WITHIN: Duration = Duration::from_secs(5);
@@ -88,7 +92,7 @@ pub(crate) struct Choices {
     has_spans: bool,
     /// The engine sends rows of its requests.
     pub(crate) has_rows: bool,
-    has_page: bool,
+    has_server_metrics: bool,
 }
 
 impl Choices {
@@ -124,18 +128,18 @@ impl Choices {
     }
 
     fn offer(&mut self, quantity: Quantity, source: Source) {
-        let place = quantity as usize;
+        let index = quantity as usize;
         let comes_late = quantity == TimePerToken && source == Source::Spans && self.first == Some(Source::Entries);
-        if self.taken[place].is_some() || comes_late {
+        if self.taken[index].is_some() || comes_late {
             return;
         }
         let rank = |source: Source| quantity.sources().iter().position(|other| *other == source);
-        let offered = self.offered[place].filter(|offered| rank(*offered) <= rank(source)).unwrap_or(source);
+        let offered = self.offered[index].filter(|offered| rank(*offered) <= rank(source)).unwrap_or(source);
         let is_better = |other: &Source| rank(*other) < rank(offered);
         if self.is_decided || !quantity.sources().iter().any(|other| is_better(other) && self.may_come(*other)) {
-            self.taken[place] = Some(offered);
+            self.taken[index] = Some(offered);
         }
-        self.offered[place] = Some(offered);
+        self.offered[index] = Some(offered);
     }
 
     /// Whether no source but this one may come.
@@ -148,13 +152,13 @@ impl Choices {
             Source::Entries => !self.without_entries && self.first != Some(Source::Spans),
             Source::Spans => self.has_spans,
             Source::Rows => self.has_rows,
-            Source::Page => self.has_page,
+            Source::Server => self.has_server_metrics,
         }
     }
 
-    /// Notes that the page was read.
-    pub(crate) fn note_page(&mut self, without_entries: bool) {
-        self.has_page = true;
+    /// Notes that the server's metrics were read.
+    pub(crate) fn note_server_metrics(&mut self, without_entries: bool) {
+        self.has_server_metrics = true;
         if without_entries && !self.without_entries {
             self.without_entries = true;
             for quantity in Quantity::ALL {
@@ -176,20 +180,20 @@ impl Choices {
         self.is_decided = true;
     }
 
-    /// Takes times and outcomes from the page instead of entries or spans.
+    /// Takes times and outcomes from the server instead of entries or spans.
     pub(crate) fn leave_entries(&mut self) {
         for quantity in [Times, Outcomes] {
             let taken = &mut self.taken[quantity as usize];
-            *taken = taken.map(|source| if source.is_per_request() { Source::Page } else { source });
+            *taken = taken.map(|source| if source.is_per_request() { Source::Server } else { source });
         }
     }
 
-    /// Takes nothing from the page any more. Its quantities are open again, because entries may come after all.
-    pub(crate) fn leave_page(&mut self) {
-        (self.without_entries, self.has_page) = (false, false);
+    /// Takes nothing from the server any more. Its quantities are open again, because entries may come after all.
+    pub(crate) fn leave_server_metrics(&mut self) {
+        (self.without_entries, self.has_server_metrics) = (false, false);
         (self.since, self.is_decided) = (None, false);
         for source in self.taken.iter_mut().chain(&mut self.offered) {
-            *source = source.filter(|source| *source != Source::Page);
+            *source = source.filter(|source| *source != Source::Server);
         }
     }
 }
@@ -200,7 +204,7 @@ mod tests {
 
     /// The choices a moment after the first finished request, or after the time to decide.
     fn begun(is_over: bool) -> Choices {
-        let seen = Choices { has_spans: true, has_rows: true, has_page: true, ..Choices::default() };
+        let seen = Choices { has_spans: true, has_rows: true, has_server_metrics: true, ..Choices::default() };
         let (mut choices, now) = (seen, Instant::now());
         choices.begin(now);
         assert!(!choices.is_due(now));
@@ -272,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_waits_for_rows_and_pages_that_were_never_seen() {
+    fn nothing_waits_for_rows_and_server_metrics_that_were_never_seen() {
         let mut choices = Choices::default();
         choices.begin(Instant::now());
         for quantity in Quantity::ALL {
@@ -284,12 +288,12 @@ mod tests {
     #[test]
     fn nothing_waits_for_entries_of_a_server_that_has_none() {
         let mut choices = Choices { has_spans: false, ..begun(false) };
-        choices.offer(Times, Source::Page);
-        choices.note_page(true);
-        choices.offer(Reasons, Source::Page);
-        assert_eq!([Times, Reasons].map(|quantity| choices.taken(quantity)), [Some(Source::Page); 2]);
-        // The page of a server with several frontends says nothing, so entries may come after all.
-        choices.leave_page();
+        choices.offer(Times, Source::Server);
+        choices.note_server_metrics(true);
+        choices.offer(Reasons, Source::Server);
+        assert_eq!([Times, Reasons].map(|quantity| choices.taken(quantity)), [Some(Source::Server); 2]);
+        // The metrics of a server with several frontends say nothing, so entries may come after all.
+        choices.leave_server_metrics();
         choices.offer(Times, Source::Entries);
         assert_eq!(choices.taken(Times), Some(Source::Entries));
     }

@@ -10,15 +10,15 @@ use crate::server_metrics::Increase;
 pub(super) enum Finished {
     /// What an entry, a span or the rows tell of a request. `is_sampled`: not all requests have rows, so objectives do not judge this one.
     Request { source: Source, request: FinishedRequest, is_sampled: bool },
-    /// The requests that were added to the server's page.
-    OnPage(Increase),
+    /// The requests by which the server's own histograms and counters have increased.
+    Increase(Increase),
 }
 
 impl Finished {
     pub(super) fn source(&self) -> Source {
         match self {
             Self::Request { source, .. } => *source,
-            Self::OnPage(_) => Source::Page,
+            Self::Increase(_) => Source::Server,
         }
     }
 
@@ -26,7 +26,7 @@ impl Finished {
     pub(super) fn has(&self, quantity: Quantity) -> bool {
         let (source, request) = match self {
             Self::Request { source, request, .. } => (*source, request),
-            Self::OnPage(more) => return more.has(quantity),
+            Self::Increase(more) => return more.has(quantity),
         };
         // A row has times, known or not: without better ones they show which requests have none.
         let has_times = source == Source::Rows || request.latencies.any();

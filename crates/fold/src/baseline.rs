@@ -1,33 +1,33 @@
-//! Turns the counts of a server's page into increases. The counts began before the exporter, so the first page is a
+//! Turns the counts of a server into increases. The counts began before the exporter, so the first reading is a
 //! baseline.
 //!
 //! A count falls for three reasons: the server has restarted, another of several processes has answered, or the counts
-//! of an ended process were removed. One page does not tell which, so after a fall nothing is counted until it is known.
+//! of an ended process were removed. One reading does not tell which, so after a fall nothing is counted until it is known.
 
 use std::collections::HashMap;
 use std::hash::Hash;
 
 /// Number of counts that are remembered. Processes that ended leave old ones.
 const MAX_SERIES: usize = 16_384;
-/// Number of further pages after which a fall is explained without a restart in the records. A fall and a restart in the
-/// records belong together if not more pages are between them.
+/// Number of further readings after which a fall is explained without a restart in the records. A fall and a restart in
+/// the records belong together if not more readings are between them.
 const PATIENCE: u32 = 3;
 
-/// The name of a count on a page.
+/// The name of a count.
 pub(crate) trait CountName: Clone + Eq + Hash {
     /// A sum of observed values. It falls with a negative value, so a fall of it alone says nothing.
     fn is_sum(&self) -> bool;
 }
 
-/// The counts of the pages of one server. Memory is bounded.
+/// The counts of one server from which its increases are counted. Memory is bounded.
 #[derive(Debug, Clone)]
-pub(crate) struct PageCounts<K> {
-    /// The counts on the last page whose increases were counted, and earlier counts that it lacks. `None` until the
-    /// first page.
+pub(crate) struct Baseline<K> {
+    /// The counts of the last reading whose increases were counted, and earlier counts that it lacks. `None` until the
+    /// first reading.
     counted: Option<HashMap<K, u64>>,
     /// Counts are lower than `counted`, and it is unknown why.
     fall: Option<Fall<K>>,
-    /// Number of further pages on which the last restart of the engine explains a fall.
+    /// Number of further readings in which the last restart of the engine explains a fall.
     restarted: u32,
     /// The engine has sent records since its last restart.
     has_records: bool,
@@ -35,23 +35,23 @@ pub(crate) struct PageCounts<K> {
 
 #[derive(Debug, Clone)]
 struct Fall<K> {
-    /// The page on which counts fell.
-    page: HashMap<K, u64>,
-    /// Number of pages since then.
+    /// The reading in which counts fell.
+    counts: HashMap<K, u64>,
+    /// Number of readings since then.
     since: u32,
-    /// The sum of the counts on the last page.
+    /// The sum of the counts of the last reading.
     sum: u64,
     /// A record has come since then, and the engine has not restarted.
     engine_continues: bool,
 }
 
-impl<K> Default for PageCounts<K> {
+impl<K> Default for Baseline<K> {
     fn default() -> Self {
         Self { counted: None, fall: None, restarted: 0, has_records: false }
     }
 }
 
-impl<K: CountName> PageCounts<K> {
+impl<K: CountName> Baseline<K> {
     /// Notes that the engine has restarted, as its records or its process show.
     pub(crate) fn note_restart(&mut self) {
         self.restarted = PATIENCE;
@@ -65,25 +65,25 @@ impl<K: CountName> PageCounts<K> {
         }
     }
 
-    /// The increase of each count of the page. A count that appears later than the first page began at 0. `None` for a sum that has
-    /// fallen.
-    pub(crate) fn increases(&mut self, page: &[(K, u64)]) -> Vec<Option<u64>> {
-        let counts: HashMap<K, u64> = page.iter().cloned().collect();
-        let Some(mut counted) = self.base(&counts) else { return vec![Some(0); page.len()] };
+    /// The increase of each count of a reading. A count that appears later than the first reading began at 0. `None` for a sum
+    /// that has fallen.
+    pub(crate) fn increases(&mut self, reading: &[(K, u64)]) -> Vec<Option<u64>> {
+        let counts: HashMap<K, u64> = reading.iter().cloned().collect();
+        let Some(mut counted) = self.base(&counts) else { return vec![Some(0); reading.len()] };
         if counted.len() > MAX_SERIES {
             counted.retain(|name, _| counts.contains_key(name));
         }
-        // A page may have a series twice.
+        // A reading may have a series twice.
         let mut last = |name: &K, count| counted.insert(name.clone(), count).unwrap_or(0);
-        let increases = page.iter().map(|(name, count)| count.checked_sub(last(name, *count))).collect();
+        let increases = reading.iter().map(|(name, count)| count.checked_sub(last(name, *count))).collect();
         (self.counted, self.fall) = (Some(counted), None);
         increases
     }
 
-    /// The counts from which the page is counted. `None` if nothing can be counted yet.
-    fn base(&mut self, page: &HashMap<K, u64>) -> Option<HashMap<K, u64>> {
-        let Some(counted) = &self.counted else { return Some(page.clone()) };
-        let falls = falls(counted, page);
+    /// The counts from which `counts` are counted. `None` if nothing can be counted yet.
+    fn base(&mut self, counts: &HashMap<K, u64>) -> Option<HashMap<K, u64>> {
+        let Some(counted) = &self.counted else { return Some(counts.clone()) };
+        let falls = falls(counted, counts);
         if self.restarted > 0 && (falls || self.fall.is_some()) {
             self.restarted = 0;
             return Some(HashMap::new());
@@ -93,11 +93,11 @@ impl<K: CountName> PageCounts<K> {
             // If counts had fallen before, another process has answered.
             return self.counted.take();
         }
-        let sum = page.values().copied().fold(0, u64::wrapping_add);
+        let sum = counts.values().copied().fold(0, u64::wrapping_add);
         let fall = match self.fall.take() {
-            Some(fall) if !self::falls(&fall.page, page) => self.fall.insert(fall),
+            Some(fall) if !self::falls(&fall.counts, counts) => self.fall.insert(fall),
             _ => {
-                self.fall = Some(Fall { page: page.clone(), since: 0, sum, engine_continues: false });
+                self.fall = Some(Fall { counts: counts.clone(), since: 0, sum, engine_continues: false });
                 return None;
             }
         };
@@ -111,17 +111,17 @@ impl<K: CountName> PageCounts<K> {
         }
         if fall.engine_continues {
             // The counts of an ended process were removed.
-            return Some(std::mem::take(&mut fall.page));
+            return Some(std::mem::take(&mut fall.counts));
         }
         self.has_records = false;
         Some(HashMap::new())
     }
 }
 
-/// Whether a count of `page` is lower than before, or all are gone.
-fn falls<K: CountName>(before: &HashMap<K, u64>, page: &HashMap<K, u64>) -> bool {
+/// Whether one of `counts` is lower than before, or all are gone.
+fn falls<K: CountName>(before: &HashMap<K, u64>, counts: &HashMap<K, u64>) -> bool {
     let lower = |(name, count): (&K, &u64)| !name.is_sum() && before.get(name).is_some_and(|before| count < before);
-    page.iter().any(lower) || (page.is_empty() && !before.is_empty())
+    counts.iter().any(lower) || (counts.is_empty() && !before.is_empty())
 }
 
 #[cfg(test)]
@@ -148,7 +148,7 @@ mod tests {
 
     /// The total of the increases of each count.
     fn totals(events: impl IntoIterator<Item = Event>) -> [u64; 3] {
-        let (mut counts, mut totals) = (PageCounts::default(), HashMap::<_, u64>::new());
+        let (mut counts, mut totals) = (Baseline::default(), HashMap::<_, u64>::new());
         for event in events {
             match event {
                 Page(page) => {
@@ -273,7 +273,7 @@ mod tests {
 
     #[test]
     fn the_number_of_remembered_counts_is_bounded() {
-        let mut counts = PageCounts::default();
+        let mut counts = Baseline::default();
         for number in 0..40_u64 {
             let names: Vec<&'static str> = (0..1000).map(|n| &*format!("{number} {n}").leak()).collect();
             let page: Vec<_> = names.iter().map(|name| (*name, 1)).collect();
