@@ -1,7 +1,7 @@
 //! The command line as typed. Each flag can also be set by the environment variable `TRTLLM_EXPORTER_<FLAG>` ([`command`]).
 
 mod limits;
-mod reading;
+mod parsing;
 mod size;
 mod variables;
 

@@ -51,8 +51,8 @@ pub fn print_scenarios(format: CatalogFormat, answers: bool) {
 
 /// The metric reference.
 fn markdown() -> String {
-    let mut page = include_str!("metrics.md").to_owned();
-    let mut fill = |name: &str, text: &str| page = page.replace(&format!("{{{{{name}}}}}"), text);
+    let mut reference = include_str!("metrics.md").to_owned();
+    let mut fill = |name: &str, text: &str| reference = reference.replace(&format!("{{{{{name}}}}}"), text);
     let table = |kept: fn(&Metric) -> bool| rows(CATALOG.iter().filter(|metric| kept(metric)).map(family));
     fill("default", &table(|metric| metric.group != Group::Compat && metric.is_in(Profile::Default)));
     fill("full", &table(|metric| !metric.is_in(Profile::Default)));
@@ -61,7 +61,7 @@ fn markdown() -> String {
     fill("causes", &rows(Cause::ALL.into_iter().map(cause)));
     fill("fields", &rows(rows_of_fields()));
     fill("not_served", &rows(FAMILIES_NOT_SERVED.iter().map(|(name, why)| vec![code(name), (*why).to_owned()])));
-    page
+    reference
 }
 
 fn family(metric: &Metric) -> Vec<String> {

@@ -41,12 +41,12 @@ fn why(source: &SourceSpec, name: &str, limit: Duration) -> Option<String> {
     }
 }
 
-/// The entries of `/perf_metrics` have all times but the time per token, which only spans and the histogram of the page have. The rows of requests in
+/// The entries of `/perf_metrics` have all times but the time per token, which only spans and the histogram of the server have. The rows of requests in
 /// the records have all times, but a server reports them only if it is told to.
 fn of_server(extras: &Extras, name: &str, limit: Duration) -> Option<String> {
     const ROWS: &str = "unless the server reports rows of requests (enable_iter_req_stats: true)";
     let has_entries = extras.perf_metrics || extras.lines.is_some() || extras.otlp.is_some();
-    // If the page is read, its time per token is taken.
+    // If the server's metrics are read, their time per token is taken.
     if has_entries && (name != "tpot" || extras.otlp.is_some() && !extras.prometheus_metrics) {
         return None;
     }
@@ -116,7 +116,7 @@ mod tests {
         assert_eq!(of("trtllm-serve:http://h:1", "ttft: 410ms, tpot: 50ms, e2e: 9s"), Vec::<String>::new());
         let spans = "trtllm-serve:http://h:1?prometheus_metrics=false&otlp=127.0.0.1:4317";
         assert_eq!(of(spans, "tpot: 45ms"), Vec::<String>::new(), "spans have times and tokens");
-        // Without entries, the page has all times.
+        // Without entries, the server's metrics have all times.
         let found = of("trtllm-serve:http://h:1?perf_metrics=false", "ttft: 410ms, tpot: 50ms, e2e: 10s");
         assert!(found[0].contains("ttft=410ms") && found[1].contains("objective all") && found.len() == 2, "{found:?}");
         assert!(of("auto", "tpot: 1ms")[0].contains("use 10ms"));

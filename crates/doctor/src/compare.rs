@@ -22,7 +22,7 @@ const REFUSED: u8 = 3;
 /// Prints the comparison and returns the exit code. Fails if the command line is invalid or an exporter does not answer.
 pub fn run(arguments: &CompareArgs) -> Result<u8, ConfigError> {
     let [first, second] = runtime("compare")?.block_on(read(arguments))?;
-    let comparison = compare(&first.present, &second.present);
+    let comparison = compare(&first.measured, &second.measured);
     match arguments.format {
         ReportFormat::Json => {
             let mut answer = json!(comparison);
@@ -38,7 +38,7 @@ pub fn run(arguments: &CompareArgs) -> Result<u8, ConfigError> {
 fn about(side: &Model) -> serde_json::Value {
     let configuration = &side.configuration;
     json!({"model": side.model, "version": side.version, "labels": side.labels, "at": side.at, "configuration": configuration,
-        "workload": side.present.workload})
+        "workload": side.measured.workload})
 }
 
 async fn read(arguments: &CompareArgs) -> Result<[Model; 2], ConfigError> {
@@ -91,10 +91,10 @@ fn side_of(text: &str) -> Result<Side<'_>, ConfigError> {
     if Path::new(text).is_dir() {
         return Ok(Side::Recording(text.into(), None));
     }
-    let Some((place, time)) = text.rsplit_once('@') else { return Ok(Side::Exporter(text)) };
+    let Some((path, time)) = text.rsplit_once('@') else { return Ok(Side::Exporter(text)) };
     let invalid = |why: &str| ConfigError::flag("URL", text, why);
-    match (time_us(time), Path::new(place).is_dir()) {
-        (Ok(at_us), true) => Ok(Side::Recording(place.into(), Some(at_us))),
+    match (time_us(time), Path::new(path).is_dir()) {
+        (Ok(at_us), true) => Ok(Side::Recording(path.into(), Some(at_us))),
         (Err(_), true) => Err(invalid("the text after @ is not a time; write DIR@-2h or DIR@2026-11-23T04:00:00Z")),
         (Ok(_), false) => Err(invalid(
             "there is no such directory, and the past of an exporter is in its recording; write DIR@TIME with the directory of its --record.dir",
@@ -126,7 +126,7 @@ fn text(first: &Model, second: &Model, comparison: &Comparison) -> String {
         ("requests in a batch", |of| Some(of.batch), ratios.batch),
     ];
     for (name, of, ratio) in rows {
-        let cells = [first, second].map(|side| side.present.workload.as_ref().and_then(of));
+        let cells = [first, second].map(|side| side.measured.workload.as_ref().and_then(of));
         if cells.iter().any(Option::is_some) {
             let [first, second] = cells.map(|cell| cell.map_or("-".to_owned(), digits));
             row([name.to_owned(), first, second, ratio.map_or("-".to_owned(), |ratio| format!("{ratio:.2}"))]);

@@ -22,7 +22,7 @@ pub fn run(arguments: &WhatIfArgs) -> Result<u8, ConfigError> {
         Some(directory) => recording::model(directory, arguments.past.at_us, arguments.engine.as_deref())?,
         None => runtime("what-if")?.block_on(read(arguments))?,
     };
-    let answer = ask(&model.present, &change);
+    let answer = ask(&model.measured, &change);
     match arguments.format {
         ReportFormat::Json => {
             let mut text = json!(answer);

@@ -9,7 +9,7 @@ use axum::response::{Html, IntoResponse, Response};
 use serde_json::{Value, json};
 
 use crate::views::api::{self, InvalidQuery};
-use crate::views::page::HtmlPage;
+use crate::views::html::HtmlPage;
 use trtllm_engines::State;
 use trtllm_page::exposition::negotiate::{self, Encoding};
 use trtllm_page::metrics::catalog::Group;
@@ -56,7 +56,7 @@ pub(super) async fn ready(Shared(state): Shared<Arc<State>>) -> Response {
 }
 
 /// The page for people.
-pub(super) fn live_page(page: &HtmlPage) -> Response {
+pub(super) fn html_page(page: &HtmlPage) -> Response {
     let headers = [(header::CONTENT_SECURITY_POLICY, page.policy.as_str())];
     (headers, Html(page.html.clone())).into_response()
 }

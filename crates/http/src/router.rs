@@ -23,7 +23,7 @@ use tower_http::limit::RequestBodyLimitLayer;
 use tower_http::validate_request::ValidateRequestHeaderLayer;
 
 use crate::views::api;
-use crate::views::page::HtmlPage;
+use crate::views::html::HtmlPage;
 use trtllm_engines::State;
 use trtllm_page::metrics::catalog::Profile;
 use trtllm_page::metrics::compat::CompatSets;
@@ -117,9 +117,9 @@ pub fn all(
         false => pages.route(TRTLLM_SERVE_PATH, get(handlers::trtllm_serve)),
     };
     let pages = pages.with_state(all_pages);
-    let live_page = HtmlPage::new(&telemetry_path.0);
+    let page = HtmlPage::new(&telemetry_path.0);
     let views = Router::new()
-        .route("/", get(async move || handlers::live_page(&live_page)))
+        .route("/", get(async move || handlers::html_page(&page)))
         .route(FAVICON_PATH, get(async || StatusCode::NO_CONTENT))
         .route("/api/v1/engines", get(handlers::engines))
         .route("/api/v1/iterations", get(handlers::iterations))

@@ -259,8 +259,8 @@ mod tests {
         let engine = format!("\"model\":\"{model}\",\"version\":\"1\"");
         let header =
             format!("\"format\":{FORMAT},\"exporter\":\"x\",\"session\":1,{engine},\"labels\":[],\"source\":\"s\"");
-        let rest = "\"objectives\":{},\"stale_after_ms\":15000";
-        format!("{{\"us\":{us},\"clock_us\":1,{engine},\"recording\":{{{header},{rest}}}}}\n")
+        let settings = "\"objectives\":{},\"stale_after_ms\":15000";
+        format!("{{\"us\":{us},\"clock_us\":1,{engine},\"recording\":{{{header},{settings}}}}}\n")
     }
 
     #[test]

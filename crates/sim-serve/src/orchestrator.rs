@@ -48,7 +48,7 @@ impl Calls {
     }
 
     fn write(&self, text: &mut Text) {
-        let name = |rest: &str| format!("{}_{rest}", self.name);
+        let name = |suffix: &str| format!("{}_{suffix}", self.name);
         text.counter(&name("total_requests"), &[("", self.total)]);
         text.counter(&name("error_requests"), &[("", self.errors)]);
         text.counter(&name("retry_requests"), &[("", self.retries)]);

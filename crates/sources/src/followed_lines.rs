@@ -17,7 +17,7 @@ use trtllm_service::small_file;
 
 use super::{Batch, OpenError};
 
-/// Limit of the bytes that one reading takes from all files.
+/// Limit of the bytes that one pass takes from all files.
 const MAX_READ: u64 = 32 << 20;
 /// Limit of the files that are watched. The server never deletes a file.
 const MAX_FILES: usize = 16_384;
@@ -30,7 +30,7 @@ const KEPT_OPEN: Duration = Duration::from_secs(600);
 pub(crate) const STDIN: &str = "-";
 /// Longest line of the standard input, in bytes. A line of an iteration log with the lengths of 2048 requests is shorter.
 const MAX_STDIN_LINE: usize = 64 << 10;
-/// Most lines of the standard input that one reading takes.
+/// Most lines of the standard input that one pass takes.
 const MOST_LINES: usize = 8192;
 
 /// A directory of files with JSON lines, as configured. The iteration log also has one file or the standard input here.
@@ -89,13 +89,13 @@ struct LineFile {
     offset: u64,
     /// The rest of the line at `offset` is skipped, because its beginning was skipped.
     skips: bool,
-    /// The size of the file at the last reading.
+    /// The size of the file at the last pass.
     size: u64,
     head: Head,
     open: Option<(File, Instant)>,
     /// The file was missing when the directory was last listed.
     gone: bool,
-    /// The last reading did not reach its end.
+    /// The last pass did not reach its end.
     more: bool,
 }
 
@@ -139,13 +139,13 @@ impl<L: FollowedLines> LineFiles<L> {
         let mut files: Vec<_> = files.iter_mut().flat_map(HashMap::values_mut).collect();
         let has_lines = |file: &LineFile| file.path.file_name().is_some_and(|name| lines.are_in(name));
         files.sort_by_cached_key(|file| (!file.gone, has_lines(file)));
-        let (mut reading, mut failed) = (Reading { lines, left: MAX_READ, batch }, None);
+        let (mut pass, mut failed) = (ReadPass { lines, left: MAX_READ, batch }, None);
         for file in files {
-            let read = if reading.has_room() { file.read(&mut reading) } else { Ok(true) };
+            let read = if pass.has_room() { file.read(&mut pass) } else { Ok(true) };
             // A file that cannot be read is treated like one that has not grown, because the others may be readable.
             file.more = *read.as_ref().unwrap_or(&false);
             failed = read.err().or(failed);
-            reading.batch.more |= file.more;
+            pass.batch.more |= file.more;
         }
         listed.and_then(|()| failed.filter(|_| self.dir.path.is_file()).map_or(Ok(()), Err))
     }
@@ -244,7 +244,7 @@ impl LineFile {
     }
 
     /// Reads the complete lines that were added. Returns whether there are more.
-    fn read(&mut self, into: &mut Reading<'_, impl FollowedLines>) -> io::Result<bool> {
+    fn read(&mut self, into: &mut ReadPass<'_, impl FollowedLines>) -> io::Result<bool> {
         let size = match &self.open {
             Some((file, _)) => file.metadata()?.len(),
             // Another file may have its path now.
@@ -263,7 +263,7 @@ impl LineFile {
             None => open(&self.path)?,
         };
         if size < self.offset || !self.head.is_that_of(&file) {
-            // The file was truncated, and may have grown since. What was added between the last reading and that moment counts as
+            // The file was truncated, and may have grown since. What was added between the last pass and that moment counts as
             // one loss, because nobody knows how many lines it had.
             into.batch.reject(RejectReason::Truncated);
             (self.offset, self.skips, self.size, self.head) = (0, false, 0, Head::default());
@@ -274,7 +274,7 @@ impl LineFile {
     }
 
     /// Reads the complete lines from `offset` on. Returns whether there are more.
-    fn read_lines(&mut self, file: &File, into: &mut Reading<'_, impl FollowedLines>) -> io::Result<bool> {
+    fn read_lines(&mut self, file: &File, into: &mut ReadPass<'_, impl FollowedLines>) -> io::Result<bool> {
         let size = file.metadata()?.len();
         let mut lines = BufReader::with_capacity(64 << 10, file);
         lines.seek(SeekFrom::Start(self.offset))?;
@@ -309,15 +309,15 @@ impl LineFile {
     }
 }
 
-/// The messages of one reading.
-struct Reading<'l, L> {
+/// The messages of one pass.
+struct ReadPass<'l, L> {
     lines: &'l mut L,
     /// Number of bytes that may still be read.
     left: u64,
     batch: &'l mut Batch,
 }
 
-impl<L> Reading<'_, L> {
+impl<L> ReadPass<'_, L> {
     fn has_room(&self) -> bool {
         self.left > 0 && self.batch.has_room()
     }
@@ -354,12 +354,12 @@ mod tests {
         LineFiles::new(LinesDir { path: directory.path().to_owned(), from_start }, RequestLines::new(owner))
     }
 
-    fn ids(reading: &Batch) -> Vec<u64> {
+    fn ids(batch: &Batch) -> Vec<u64> {
         let id = |item: &Message| match item {
             Message::FinishedRequest(entry) => entry.request_id.unwrap(),
             item => panic!("{item:?}"),
         };
-        let mut ids: Vec<u64> = reading.messages.iter().map(id).collect();
+        let mut ids: Vec<u64> = batch.messages.iter().map(id).collect();
         ids.sort_unstable();
         ids
     }
@@ -374,8 +374,8 @@ mod tests {
         ids(&next_batch(files))
     }
 
-    fn rejected(reading: &Batch, reason: RejectReason) -> u64 {
-        reading.rejected[reason as usize]
+    fn rejected(batch: &Batch, reason: RejectReason) -> u64 {
+        batch.rejected[reason as usize]
     }
 
     #[test]
@@ -397,9 +397,9 @@ mod tests {
         let directory = TempDir::new().unwrap();
         let mut files = files(&directory, true, LineOwner::Server);
         add(&directory, NAME, "{\"dreams\":[{\"wish\":1}]}\n{\"later\":1}\n");
-        let reading = next_batch(&mut files);
-        assert_eq!(reading.keys.iter().collect::<Vec<_>>(), ["dreams", "wish"]);
-        assert_eq!(rejected(&reading, RejectReason::NotARecord), 2);
+        let batch = next_batch(&mut files);
+        assert_eq!(batch.keys.iter().collect::<Vec<_>>(), ["dreams", "wish"]);
+        assert_eq!(rejected(&batch, RejectReason::NotARecord), 2);
         add(&directory, NAME, &line(1));
         assert!(next_batch(&mut files).keys.is_empty(), "once a minute is enough");
     }
@@ -440,8 +440,8 @@ mod tests {
         add(&directory, NAME, &line(1)[30..40]);
         read(&mut files);
         add(&directory, NAME, &(line(1)[40..].to_owned() + &line(2)));
-        let reading = next_batch(&mut files);
-        assert_eq!((ids(&reading), reading.rejected), (vec![2], RejectCounts::default()));
+        let batch = next_batch(&mut files);
+        assert_eq!((ids(&batch), batch.rejected), (vec![2], RejectCounts::default()));
     }
 
     #[test]
@@ -472,16 +472,16 @@ mod tests {
         assert_eq!(read(&mut files), [1]);
         add(&directory, NAME, &(line(2) + "{\"request_id\":3,"));
         fs::remove_file(directory.path().join(NAME)).unwrap();
-        let reading = next_batch(&mut files);
-        assert_eq!((ids(&reading), rejected(&reading, RejectReason::Truncated)), (vec![2], 0));
+        let batch = next_batch(&mut files);
+        assert_eq!((ids(&batch), rejected(&batch, RejectReason::Truncated)), (vec![2], 0));
         add(&directory, NAME, &line(9));
         assert_eq!(read(&mut files), [9], "another file of the same name");
 
         add(&directory, NAME, "{\"request_id\":10,");
         assert_eq!(read(&mut files), NONE);
         fs::remove_file(directory.path().join(NAME)).unwrap();
-        let reading = next_batch(&mut files);
-        assert_eq!(rejected(&reading, RejectReason::Truncated), 1);
+        let batch = next_batch(&mut files);
+        assert_eq!(rejected(&batch, RejectReason::Truncated), 1);
         assert_eq!(next_batch(&mut files).rejected, RejectCounts::default(), "once");
     }
 
@@ -491,7 +491,7 @@ mod tests {
         let mut files = files(&directory, true, LineOwner::Server);
         add(&directory, NAME, &(0..20_000).map(line).collect::<String>());
         let mut found = read(&mut files);
-        assert!(found.len() < 10_000, "one reading is not enough");
+        assert!(found.len() < 10_000, "one pass is not enough");
         fs::remove_file(directory.path().join(NAME)).unwrap();
         add(&directory, NAME, &line(20_000));
         while found.len() <= 20_000 {
@@ -523,7 +523,7 @@ mod tests {
 
     #[test]
     fn a_file_that_was_cut_is_read_from_its_beginning_and_the_loss_is_counted() {
-        // The second time, the file grows beyond its old size before the next reading.
+        // The second time, the file grows beyond its old size before the next pass.
         for longer in [1, 9] {
             let directory = TempDir::new().unwrap();
             let mut files = files(&directory, false, LineOwner::Server);
@@ -533,8 +533,8 @@ mod tests {
             add(&directory, NAME, &line(3));
             truncate(&directory);
             add(&directory, NAME, &(10..10 + longer).map(line).collect::<String>());
-            let reading = next_batch(&mut files);
-            assert_eq!((ids(&reading), rejected(&reading, RejectReason::Truncated)), ((10..10 + longer).collect(), 1));
+            let batch = next_batch(&mut files);
+            assert_eq!((ids(&batch), rejected(&batch, RejectReason::Truncated)), ((10..10 + longer).collect(), 1));
             assert_eq!(next_batch(&mut files).rejected, RejectCounts::default(), "once");
         }
     }
@@ -553,9 +553,9 @@ mod tests {
         let (mut found, mut too_long) = (Vec::new(), 0);
         for part in ["y", "\n", &line(2)] {
             add(&directory, NAME, part);
-            let reading = next_batch(&mut files);
-            too_long += rejected(&reading, RejectReason::TooLong);
-            found.extend(ids(&reading));
+            let batch = next_batch(&mut files);
+            too_long += rejected(&batch, RejectReason::TooLong);
+            found.extend(ids(&batch));
         }
         assert_eq!((found, too_long), (vec![1, 2], 1));
     }
@@ -566,9 +566,9 @@ mod tests {
         let mut files = files(&directory, true, LineOwner::Server);
         let malformed = "{\"request_id\":1,\n\u{0}\n[]\n{}\n7\n{\"perf_metrics\":3}\n\n";
         add(&directory, NAME, &(malformed.to_owned() + &line(2)));
-        let reading = next_batch(&mut files);
-        let count = |reason| rejected(&reading, reason);
-        assert_eq!((ids(&reading), count(RejectReason::NotJson)), (vec![2], 2));
+        let batch = next_batch(&mut files);
+        let count = |reason| rejected(&batch, reason);
+        assert_eq!((ids(&batch), count(RejectReason::NotJson)), (vec![2], 2));
         assert_eq!(count(RejectReason::NotARecord), 4);
     }
 
@@ -603,12 +603,12 @@ mod tests {
         add(&directory, NAME, &(0..LINES).map(line).collect::<String>());
         let (mut found, mut parts) = (Vec::new(), 0);
         loop {
-            let reading = next_batch(&mut files);
-            let weight: usize = reading.messages.iter().map(Message::weight).sum();
+            let batch = next_batch(&mut files);
+            let weight: usize = batch.messages.iter().map(Message::weight).sum();
             assert!(weight < 2 << 20, "{weight}");
-            found.extend(ids(&reading));
+            found.extend(ids(&batch));
             parts += 1;
-            if !reading.more {
+            if !batch.more {
                 break;
             }
         }
@@ -625,18 +625,18 @@ mod tests {
         add(&directory, NAME, &(part(1) + &line(2)));
         add(&directory, OTHER, whole);
         let mut server = files(&directory, true, LineOwner::Server);
-        let reading = next_batch(&mut server);
-        assert_eq!((ids(&reading), server.lines.has_left_out), (vec![1, 2], true));
+        let batch = next_batch(&mut server);
+        assert_eq!((ids(&batch), server.lines.has_left_out), (vec![1, 2], true));
         let mut deployment = files(&directory, true, LineOwner::Deployment);
-        let reading = next_batch(&mut deployment);
+        let batch = next_batch(&mut deployment);
         let mut wholes = 0;
-        for item in &reading.messages {
+        for item in &batch.messages {
             let Message::FinishedRequest(entry) = item else { panic!("{item:?}") };
             match &entry.gen_perf_metrics {
                 Some(_) => wholes += 1,
                 None => assert_eq!(entry.request_id, Some(2)),
             }
         }
-        assert_eq!((reading.messages.len(), wholes, deployment.lines.has_left_out), (2, 1, true));
+        assert_eq!((batch.messages.len(), wholes, deployment.lines.has_left_out), (2, 1, true));
     }
 }

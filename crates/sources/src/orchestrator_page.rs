@@ -19,8 +19,8 @@ pub fn parse_orchestrator_page(page: &[u8]) -> Result<Vec<OrchestratorCount>, No
     for_each_sample(page, |sample| {
         let Some((counter, value)) = counter(sample) else { return };
         match places.get(&counter) {
-            Some(place) => {
-                let count: &mut OrchestratorCount = &mut counts[*place];
+            Some(index) => {
+                let count: &mut OrchestratorCount = &mut counts[*index];
                 count.value = count.value.saturating_add(value);
             }
             None if counts.len() < MAX_SERIES => {

@@ -37,7 +37,7 @@ pub fn parse_server_metrics(page: &[u8]) -> Result<ServerMetrics, NotAPage> {
     Ok(metrics)
 }
 
-/// Notes the batch of a rank by its process, under the family's present or former name. The series of a process that has ended stays on
+/// Notes the batch of a rank by its process, under the family's current or former name. The series of a process that has ended stays on
 /// the page, so the newest process of a rank counts (upstream issue 19418).
 fn note_batch(batches: &mut BTreeMap<String, (u64, u64)>, sample: &ParsedSample<'_>) {
     let Some(size) = sample.count(1.0) else { return };

@@ -23,8 +23,8 @@ pub const HURT_FIRST_TOKEN: f64 = 2.0;
 pub const HURT_PER_TOKEN: f64 = 0.1;
 /// With objectives, users are hurt if at least this share of the requests misses them.
 pub const HURT_MISSED: f64 = 0.05;
-/// Finish reasons are missing if at least SOME_WITHOUT requests of a minute, and at least the share WITHOUT_REASON, have none. The page with
-/// the reasons is read later than the records, so a few are always missing.
+/// Finish reasons are missing if at least SOME_WITHOUT requests of a minute, and at least the share WITHOUT_REASON, have none. The server's
+/// metrics, which have the reasons, are read later than the records, so a few are always missing.
 const SOME_WITHOUT: f64 = 5.0;
 pub(crate) const WITHOUT_REASON: f64 = 0.05;
 
@@ -298,7 +298,7 @@ impl VerdictInput {
         self.facts.is_hosted && !self.lacks_reasons()
     }
 
-    /// Whether so many requests have no finish reason that it is not only the page that is read later than the records.
+    /// Whether so many requests have no finish reason that it is not only because the server's metrics are read later than the records.
     #[must_use]
     pub fn lacks_reasons(&self) -> bool {
         let (missing, share) = self.without_reason();

@@ -1,4 +1,4 @@
-//! Chooses the cause. A cause that is found for a moment only does not replace the present one.
+//! Chooses the cause. A cause that is found for a moment only does not replace the current one.
 
 use trtllm_fold::EngineState;
 
@@ -89,7 +89,7 @@ fn verdict(cause: Cause, found: Found, consequences: Vec<Cause>, cost: Option<St
     }
 }
 
-/// How many times in a row another cause must be found before it replaces the present one.
+/// How many times in a row another cause must be found before it replaces the current one.
 const STEADY: u32 = 2;
 /// How many times in a row no cause must be found before the engine counts as recovered.
 const RECOVERED: u32 = 3;

@@ -221,7 +221,7 @@ fn host_time(engine: &MeasuredEngine, now: bool, then: Option<bool>) -> Result<H
 
 /// The probability that a draft token is accepted if all earlier ones were, from the mean number of accepted tokens.
 fn acceptance(length: u32, accepted: f64) -> f64 {
-    let mean = |chance: f64| (1..=length).map(|place| chance.powi(place as i32)).sum::<f64>();
+    let mean = |chance: f64| (1..=length).map(|position| chance.powi(position as i32)).sum::<f64>();
     let (mut low, mut high) = (0.0, 1.0);
     for _ in 0..40 {
         let middle = (low + high) / 2.0;

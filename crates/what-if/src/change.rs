@@ -15,7 +15,7 @@ pub struct Change {
     pub overlap: Option<bool>,
     pub max_draft_len: Option<u32>,
     pub replicas: u32,
-    /// The new rate ÷ the present rate.
+    /// The new rate ÷ the current rate.
     pub rate: f64,
 }
 
@@ -37,7 +37,7 @@ impl Default for Change {
 
 /// Maximum number of replicas.
 const MOST_REPLICAS: u32 = 64;
-/// Maximum of the new rate ÷ the present rate.
+/// Maximum of the new rate ÷ the current rate.
 const MOST_RATE: f64 = 100.0;
 
 impl Change {

@@ -22,7 +22,7 @@ const MISS: f64 = 0.3;
 /// With fewer iterations, a minute of a busy engine does not show how much it can serve.
 const ENOUGH_ITERATIONS: f64 = 200.0;
 
-/// How many requests like the present ones the engine could serve per second, calculated from its costs. Absent if the costs
+/// How many requests like the current ones the engine could serve per second, calculated from its costs. Absent if the costs
 /// do not determine it.
 #[must_use]
 pub fn capacity(engine: &MeasuredEngine) -> Option<Range> {

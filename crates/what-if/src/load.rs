@@ -61,27 +61,27 @@ impl<'a> Load<'a> {
         self.requests.iter().map(|request| Coming::of(request, request.arrived - first)).collect()
     }
 
-    /// Draws `count` requests for one of `replicas` engines, which together receive `rate` times the present rate.
+    /// Draws `count` requests for one of `replicas` engines, which together receive `rate` times the current rate.
     pub(crate) fn draw(&self, count: usize, rate: f64, replicas: u32, random: &mut Random) -> Vec<Coming> {
         let (mut coming, mut at) = (Vec::with_capacity(count), 0.0);
         if self.complete.len() < 2 {
             return coming;
         }
-        let gap = |place: usize| self.complete[place].arrived - self.complete[place - 1].arrived;
+        let gap = |index: usize| self.complete[index].arrived - self.complete[index - 1].arrived;
         // Only whole bursts are drawn. Parts of two bursts in a row would look like one long burst.
         let last = self.complete.len() - 1;
         let least = TOGETHER * (self.complete[last].arrived - self.complete[0].arrived) / last as f64;
         while coming.len() < count {
             let any = 1 + random.below(last);
-            let first = (any..=last).chain(1..any).find(|place| gap(*place) > least).unwrap_or(any);
-            for (taken, place) in (first..=last).chain(1..first).enumerate() {
-                if taken >= STRETCH && gap(place) > least {
+            let first = (any..=last).chain(1..any).find(|index| gap(*index) > least).unwrap_or(any);
+            for (taken, index) in (first..=last).chain(1..first).enumerate() {
+                if taken >= STRETCH && gap(index) > least {
                     break;
                 }
-                at += gap(place) / rate;
+                at += gap(index) / rate;
                 // Requests are distributed to the replicas at random.
                 if replicas == 1 || random.below(replicas as usize) == 0 {
-                    coming.push(Coming::of(&self.complete[place], at));
+                    coming.push(Coming::of(&self.complete[index], at));
                 }
             }
         }
@@ -115,9 +115,9 @@ fn complete(requests: &[Request]) -> Range<usize> {
     let (first_end, last_end) =
         requests.iter().map(end).fold((f64::INFINITY, 0.0_f64), |(first, last), end| (first.min(end), last.max(end)));
     let longest = nearly_all(requests, |request| request.ended);
-    let place = |at: f64| requests.partition_point(|request| request.arrived < at);
-    let from = place(first_end);
-    from..place(last_end - longest).max(from)
+    let index = |at: f64| requests.partition_point(|request| request.arrived < at);
+    let from = index(first_end);
+    from..index(last_end - longest).max(from)
 }
 
 /// A number that nearly all requests do not exceed.
@@ -133,7 +133,7 @@ fn in_flight(requests: &[Request], known: Range<usize>) -> Vec<f64> {
     ends.sort_by(f64::total_cmp);
     // The next request of a client arrives a moment after the end of its previous one.
     let ended = |at: f64| ends.partition_point(|end| *end <= at + 1e-6);
-    known.map(|place| (place + 1) as f64 - ended(requests[place].arrived) as f64).collect()
+    known.map(|index| (index + 1) as f64 - ended(requests[index].arrived) as f64).collect()
 }
 
 fn mean_and_variance(values: &[f64]) -> (f64, f64) {
@@ -169,9 +169,9 @@ mod tests {
     fn requests_at_the_ends_whose_neighbours_are_unknown_are_not_drawn() {
         // Ten a second at random; each tenth takes 20 s, the others 1 s. Known are those that ended in a minute.
         let (mut random, mut at) = (Random::new(1), 0.0);
-        let all = (0..2000).map(|place| {
+        let all = (0..2000).map(|index| {
             at -= (1.0 - random.unit()).ln() / 10.0;
-            request(at, if place % 10 == 0 { 20.0 } else { 1.0 })
+            request(at, if index % 10 == 0 { 20.0 } else { 1.0 })
         });
         let known: Vec<_> = all.filter(|request| (100.0..160.0).contains(&(request.arrived + request.ended))).collect();
         let naive = known.len() as f64 / (known[known.len() - 1].arrived - known[0].arrived);

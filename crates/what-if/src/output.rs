@@ -71,7 +71,7 @@ impl RecentOutput {
     }
 }
 
-/// The present output ÷ that of a benchmark.
+/// The current output ÷ that of a benchmark.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct OutputRatios {
     /// Ratio of the tokens per second and GPU.

@@ -81,14 +81,14 @@ impl Question<'_> {
         let requests = if stable { of(|run| run.requests, LEAST_OF_RATES) } else { capacity };
         let tokens = if stable { of(|run| run.tokens, LEAST_OF_RATES) } else { times(&capacity, tokens_each.value) };
         let percentiles = |number: fn(&RunResult) -> [f64; 2]| {
-            let of = |place: usize| {
-                range(&runs.iter().map(|run| number(run)[place]).collect::<Vec<_>>(), 1.0, LEAST_OF_TIMES)
+            let of = |index: usize| {
+                range(&runs.iter().map(|run| number(run)[index]).collect::<Vec<_>>(), 1.0, LEAST_OF_TIMES)
             };
             stable.then(|| LatencyRanges { p50: of(0), p95: of(1) })
         };
         let objectives = &self.objectives;
-        let met = |place: usize, limit: Option<f64>| {
-            limit.map(|_| share(&runs.iter().map(|run| run.met[place]).collect::<Vec<_>>()))
+        let met = |index: usize, limit: Option<f64>| {
+            limit.map(|_| share(&runs.iter().map(|run| run.met[index]).collect::<Vec<_>>()))
         };
         let any = objectives.ttft.or(objectives.tpot).or(objectives.e2e);
         let growth = difference(&arrivals, &capacity);
@@ -170,8 +170,8 @@ impl Question<'_> {
 
     /// `warm_up`: share of the requests that do not count, because the engine is not yet full.
     fn judge(&self, served: &[ServedRequest], warm_up: f64) -> RunResult {
-        let place = |share: f64| ((served.len() as f64 * share) as usize).min(served.len());
-        let judged = &served[place(warm_up)..place(1.0 - TAIL)];
+        let index = |share: f64| ((served.len() as f64 * share) as usize).min(served.len());
+        let judged = &served[index(warm_up)..index(1.0 - TAIL)];
         let (Some(first), Some(last)) = (judged.first(), judged.last()) else { return RunResult::default() };
         let (from, until) = (first.arrived, last.arrived);
         let seconds = (until - from).max(1e-9);
@@ -223,8 +223,8 @@ impl Question<'_> {
         reached.merge(&scheduler.reached);
         let mut ends: Vec<f64> = served.iter().map(|request| request.ended).collect();
         ends.sort_by(f64::total_cmp);
-        let place = |share: f64| (ends.len() as f64 * share) as usize;
-        let (from, until) = (place(WARM_UP), place(0.8));
+        let index = |share: f64| (ends.len() as f64 * share) as usize;
+        let (from, until) = (index(WARM_UP), index(0.8));
         match (ends.get(from), ends.get(until)) {
             (Some(first), Some(last)) if last > first => (until - from) as f64 / (last - first),
             _ => 0.0,
@@ -236,8 +236,8 @@ impl Question<'_> {
 /// whose quantiles Tukey's lambda distribution approximates.
 fn spread(run: usize, runs: usize) -> f64 {
     // Shuffled, so that the first runs do not all have low costs.
-    let place = (run * 7 + 3) % runs;
-    let share = (place as f64 + 0.5) / runs as f64;
+    let index = (run * 7 + 3) % runs;
+    let share = (index as f64 + 0.5) / runs as f64;
     (share.powf(0.135) - (1.0 - share).powf(0.135)) / 0.1975
 }
 

@@ -2,7 +2,7 @@
 //! context, and first come, first served. Times are seconds.
 //!
 //! A loop that overlaps forms a batch while the one before runs, and handles the tokens of a batch after it has formed the next one
-//! (upstream: `_executor_loop_overlap`). So a request waits for the running batch, and an ended one keeps its place for one batch more.
+//! (upstream: `_executor_loop_overlap`). So a request waits for the running batch, and an ended one keeps its seat for one batch more.
 
 use std::collections::VecDeque;
 
@@ -127,11 +127,11 @@ impl Extrapolation {
     /// of the time.
     pub(crate) fn beyond(&self) -> f64 {
         let mut left = RARE * self.beyond.iter().sum::<f64>();
-        let place = self.beyond.iter().rposition(|seconds| {
+        let index = self.beyond.iter().rposition(|seconds| {
             left -= seconds;
             left < 0.0
         });
-        place.map_or(0.0, |place| (place as f64 + 1.0) / 4.0)
+        index.map_or(0.0, |index| (index as f64 + 1.0) / 4.0)
     }
 }
 

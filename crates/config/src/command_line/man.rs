@@ -23,27 +23,27 @@ pub fn completions(shell: Shell, mut command: Command) {
 /// Prints the manual page in roff format. It does not depend on the environment variables that are set. `last` has the last
 /// sections.
 pub fn manual_page(command: Command, last: &str) {
-    print(&page(command, last));
+    print(&manual(command, last));
 }
 
-fn page(command: Command, last: &str) -> String {
+fn manual(command: Command, last: &str) -> String {
     let mut command = command.version(build::VERSION).term_width(WIDTH);
     command.build();
     let man = Man::new(command.clone()).manual("User Commands").date(build::COMMIT_DATE);
-    let mut page = Vec::new();
+    let mut roff = Vec::new();
     // Writing to memory cannot fail.
-    let _ = man.render_title(&mut page);
-    let _ = man.render_name_section(&mut page);
-    page.extend_from_slice(synopsis(&command).as_bytes());
-    let _ = man.render_description_section(&mut page);
-    let _ = man.render_options_section(&mut page);
-    let mut page = String::from_utf8_lossy(&page).into_owned();
-    page.push_str(".SH COMMANDS\n");
+    let _ = man.render_title(&mut roff);
+    let _ = man.render_name_section(&mut roff);
+    roff.extend_from_slice(synopsis(&command).as_bytes());
+    let _ = man.render_description_section(&mut roff);
+    let _ = man.render_options_section(&mut roff);
+    let mut roff = String::from_utf8_lossy(&roff).into_owned();
+    roff.push_str(".SH COMMANDS\n");
     for command in command.get_subcommands_mut().filter(|command| command.get_name() != "help") {
-        page.push_str(&section(command));
+        roff.push_str(&section(command));
     }
-    page.push_str(last);
-    page
+    roff.push_str(last);
+    roff
 }
 
 /// Shorter than the synopsis of clap_mangen, which lists all options.

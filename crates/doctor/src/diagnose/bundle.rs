@@ -97,8 +97,8 @@ pub(super) fn bundle(report: &Report) -> String {
                 "reached": reached,
                 "version": source.version.as_deref().map(release),
                 "health": source.health,
-                "page": source.page.as_ref().map(|page| match page {
-                    Ok(page) => page_json(&mut names, page),
+                "page": source.server_page.as_ref().map(|answer| match answer {
+                    Ok(text) => series_json(&mut names, text),
                     Err(status) => json!(status),
                 }),
             })
@@ -152,7 +152,7 @@ fn exporter_json(names: &mut Names, exporter: &Exporter) -> Value {
         "exporter": names.of("exporter", &exporter.url),
         "read": exporter.is_read,
         "engines": engines,
-        "page": page_json(names, &String::from_utf8_lossy(&details.page)),
+        "page": series_json(names, &String::from_utf8_lossy(&details.page)),
     })
 }
 
@@ -186,11 +186,11 @@ fn keep_numbers(value: &mut Value) {
 }
 
 /// The series of a page, one line each. Families of other programs are left out, because nobody has reviewed their names.
-fn page_json(names: &mut Names, page: &str) -> Value {
+fn series_json(names: &mut Names, text: &str) -> Value {
     let families: BTreeMap<&str, &Metric> = CATALOG.iter().map(|metric| (metric.name, metric)).collect();
     let is_known = |name: &str| KNOWN_FAMILIES.iter().any(|prefix| name.starts_with(prefix));
     let samples =
-        page.lines().filter(|line| !line.starts_with('#')).filter_map(|line| ParsedSample::parse(line.trim_ascii()));
+        text.lines().filter(|line| !line.starts_with('#')).filter_map(|line| ParsedSample::parse(line.trim_ascii()));
     let lines = samples.filter(|series| is_known(series.name)).map(|series| {
         let parts = ["_bucket", "_sum", "_count"].into_iter().filter_map(|part| series.name.strip_suffix(part));
         let histogram = parts.filter_map(|name| families.get(name)).find(|metric| metric.kind == MetricKind::Histogram);
@@ -268,7 +268,7 @@ mod tests {
 
     #[test]
     fn a_label_of_a_user_has_neither_name_nor_value() {
-        let text = |page: &str| page_json(&mut Names::default(), page).to_string();
+        let text = |page: &str| series_json(&mut Names::default(), page).to_string();
         for label in ["team", "link", "architecture", "index", "fan", "xid", "mig_profile", "pod", "driver_version"] {
             let page = format!("nv_trt_llm_iterations_total{{model=\"m\",version=\"1\",{label}=\"acme7\"}} 1\n");
             let bundled = text(&page);

@@ -77,8 +77,8 @@ pub struct SourceAnswer {
     pub version_status: Option<u16>,
     /// The status of `/health`.
     pub health: Option<u16>,
-    /// The text of `/prometheus/metrics`, or the status of the answer. Reading this page removes no statistics.
-    pub page: Option<Result<String, u16>>,
+    /// The text of `/prometheus/metrics`, or the status of the answer. Reading it removes no statistics.
+    pub server_page: Option<Result<String, u16>>,
 }
 
 /// How a source answered.
@@ -119,13 +119,13 @@ pub(super) fn judge(source: &SourceAnswer) -> Vec<Finding> {
     if let Some(status) = source.health.filter(is_unhealthy) {
         found.push(about(&UNHEALTHY).with("status of /health", f64::from(status), Unit::Count, None));
     }
-    match &source.page {
-        Some(Ok(page)) => {
-            if let Some(finished) = finishes_without_iterations(page) {
+    match &source.server_page {
+        Some(Ok(text)) => {
+            if let Some(finished) = finishes_without_iterations(text) {
                 found.push(about(&STATISTICS_OFF).with("requests finished", finished, Unit::Count, None));
             }
             let is_off = |sample: &ParsedSample<'_>| label(sample, "enable_block_reuse").eq_ignore_ascii_case("false");
-            if samples(page, "trtllm_kv_cache_config_info").any(|sample| is_off(&sample)) {
+            if samples(text, "trtllm_kv_cache_config_info").any(|sample| is_off(&sample)) {
                 found.push(about(&REUSE_OFF));
             }
         }
@@ -137,8 +137,8 @@ pub(super) fn judge(source: &SourceAnswer) -> Vec<Finding> {
     found
 }
 
-fn samples<'a>(page: &'a str, name: &'a str) -> impl Iterator<Item = ParsedSample<'a>> {
-    let lines = page.lines().filter(move |line| line.starts_with(name));
+fn samples<'a>(text: &'a str, name: &'a str) -> impl Iterator<Item = ParsedSample<'a>> {
+    let lines = text.lines().filter(move |line| line.starts_with(name));
     lines.filter_map(|line| ParsedSample::parse(line.trim_ascii())).filter(move |sample| sample.name == name)
 }
 
@@ -147,11 +147,11 @@ fn label<'a>(sample: &'a ParsedSample<'_>, name: &str) -> &'a str {
 }
 
 /// The number of finished requests, if the server's page has finished requests but no iterations.
-fn finishes_without_iterations(page: &str) -> Option<f64> {
-    let finished: f64 = samples(page, "trtllm_request_success_total").map(|sample| sample.value).sum();
+fn finishes_without_iterations(text: &str) -> Option<f64> {
+    let finished: f64 = samples(text, "trtllm_request_success_total").map(|sample| sample.value).sum();
     // Releases that have this family also have the families of iterations, after the first iteration.
-    let knows = samples(page, "trtllm_model_config_info").next().is_some();
-    let has = samples(page, "trtllm_max_num_active_requests").next().is_some();
+    let knows = samples(text, "trtllm_model_config_info").next().is_some();
+    let has = samples(text, "trtllm_max_num_active_requests").next().is_some();
     (finished >= 1.0 && knows && !has).then_some(finished)
 }
 

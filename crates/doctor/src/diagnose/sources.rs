@@ -125,7 +125,7 @@ async fn ask_server(access: Access, model: Option<String>, starting: bool) -> So
         Err(Failure::Status(status)) => Some(status),
         Err(Failure::Unanswered(_) | Failure::Starting) => None,
     };
-    answer.page = match client.get(server_page::PATH).await {
+    answer.server_page = match client.get(server_page::PATH).await {
         Ok(body) => Some(Ok(String::from_utf8_lossy(&body).into_owned())),
         Err(Failure::Status(status)) => Some(Err(status)),
         Err(Failure::Unanswered(_) | Failure::Starting) => None,

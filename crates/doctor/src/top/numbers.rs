@@ -46,7 +46,7 @@ impl Number {
         }
     }
 
-    /// The present value: from the last iteration, over the last half minute, or a total since the exporter first saw the engine.
+    /// The current value: from the last iteration, over the last half minute, or a total since the exporter first saw the engine.
     /// `None` if it is not known.
     #[must_use]
     pub fn of(self, engine: &Engine) -> Option<f64> {
@@ -91,7 +91,7 @@ impl Number {
         }
     }
 
-    /// The present value with its unit; `-` if it is not known.
+    /// The current value with its unit; `-` if it is not known.
     #[must_use]
     pub fn text(self, engine: &Engine) -> String {
         self.unit().text(self.of(engine))

@@ -119,22 +119,23 @@ pub struct Model {
     pub version: String,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
-    /// Seconds since 1970. Absent for the present, so the API never has it.
+    /// Seconds since 1970. Absent for a running engine, so the API never has it.
     #[serde(skip)]
     pub at: Option<f64>,
     /// Settings and versions by name.
     #[serde(default)]
     pub configuration: BTreeMap<String, String>,
-    pub present: MeasuredEngine,
+    #[serde(rename = "present")]
+    pub measured: MeasuredEngine,
 }
 
 impl Model {
-    /// `at`: the time in seconds since 1970, or `None` for the present.
+    /// `at`: the time in seconds since 1970, or `None` for a running engine.
     #[must_use]
     pub fn of(slot: &EngineSlot, at: Option<f64>) -> Self {
         let EngineName { model, version, labels, .. } = slot.name.clone();
         let configuration = slot.lock().configuration();
-        Self { model, version, labels: labels.into_iter().collect(), at, configuration, present: slot.measured() }
+        Self { model, version, labels: labels.into_iter().collect(), at, configuration, measured: slot.measured() }
     }
 
     /// The name in texts for people.

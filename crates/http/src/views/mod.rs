@@ -4,9 +4,9 @@ pub mod answers;
 pub mod api;
 pub mod engine;
 pub mod history;
+pub mod html;
 mod json;
 pub mod numbers;
-pub mod page;
 mod reasons;
 
 /// Version of the JSON of `/api/v1`. It grows with a change that readers of the old version would misunderstand.

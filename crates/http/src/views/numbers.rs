@@ -229,7 +229,7 @@ pub struct OrchestratorSide {
 }
 
 impl OrchestratorJson {
-    /// `stale`: the orchestrator does not answer, so its present state is unknown.
+    /// `stale`: the orchestrator does not answer, so its current state is unknown.
     #[must_use]
     pub fn of(totals: &OrchestratorTotals, stale: bool, span: Option<&OrchestratorMark>) -> Self {
         let mut sides: BTreeMap<String, OrchestratorSide> = BTreeMap::new();

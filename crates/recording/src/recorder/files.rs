@@ -142,7 +142,7 @@ impl SegmentFiles {
             || open.segment.bytes >= (self.config.max_size / SEGMENTS).clamp(*SEGMENT.start(), *SEGMENT.end())
     }
 
-    /// `now` and `wall` are the present time on both clocks.
+    /// `now` and `wall` are the current time on both clocks.
     fn make_room(&mut self, bytes: u64, now: Instant, wall: SystemTime) -> io::Result<bool> {
         self.clock.observe(now, wall);
         let max_age = self.config.max_age;

@@ -100,35 +100,35 @@ async fn accept(listener: &UnixListener, publishers: &Arc<SocketPublishers>, nam
         // The PID is 0 if the process is in another container.
         let process = peer.and_then(|peer| u32::try_from(peer.pid()?).ok()).filter(|process| *process > 0);
         let (publishers, naming) = (Arc::clone(publishers), Arc::clone(naming));
-        // In a task of its own: while this publisher waits for a place, others may get one.
+        // In a task of its own: while this publisher waits for a slot, others may get one.
         connections.spawn(async move {
-            let Some(place) = publishers.admit(uid).await else { return };
+            let Some(slot) = publishers.admit(uid).await else { return };
             drop(waits);
-            if let Err(error) = receive(stream, process, &place, &naming).await {
+            if let Err(error) = receive(stream, process, &slot, &naming).await {
                 tracing::debug!(%error, "reading from a publisher failed");
             }
             if let Naming::OneEngine(_) = *naming {
-                place.log_disconnect(process);
+                slot.log_disconnect(process);
             }
         });
     }
 }
 
 /// Reads from one publisher until it disconnects or must make room. An invalid line is counted and skipped.
-async fn receive(stream: UnixStream, process: Option<u32>, place: &PublisherEntry, naming: &Naming) -> io::Result<()> {
+async fn receive(stream: UnixStream, process: Option<u32>, slot: &PublisherEntry, naming: &Naming) -> io::Result<()> {
     let mut reader = BufReader::new(stream);
-    let mut connection = PublisherConnection { place, naming, process, registration: None };
+    let mut connection = PublisherConnection { slot, naming, process, registration: None };
     if let Naming::OneEngine(OneEngine(inbox)) = naming {
         connection.register(Registration::alone(inbox));
     }
     let mut first = true;
     // Between two lines, a publisher may be idle for as long as it likes.
-    while let Some(bytes) = place.unless_evicted(reader.fill_buf()).await
+    while let Some(bytes) = slot.unless_evicted(reader.fill_buf()).await
         && !bytes?.is_empty()
     {
         let read = {
             let reading = pin!(read_line(&mut reader));
-            place.unless_evicted(permits::timeout(LINE_TIMEOUT, reading)).await
+            slot.unless_evicted(permits::timeout(LINE_TIMEOUT, reading)).await
         };
         let Some(Ok(Ok((line, long)))) = read else {
             // The line took too long, the connection broke, or the publisher must make room.
@@ -140,7 +140,7 @@ async fn receive(stream: UnixStream, process: Option<u32>, place: &PublisherEntr
         if line.as_ref().is_some_and(|line| line.iter().all(u8::is_ascii_whitespace)) {
             continue;
         }
-        place.line_received();
+        slot.line_received();
         let bytes = line.as_ref().map_or(0, Vec::len);
         let is_first = std::mem::take(&mut first);
         let mut hello = match &line {
@@ -163,7 +163,7 @@ async fn receive(stream: UnixStream, process: Option<u32>, place: &PublisherEntr
 
 /// A connected publisher and its engine. On a shared socket, the first line names the engine.
 struct PublisherConnection<'a> {
-    place: &'a PublisherEntry,
+    slot: &'a PublisherEntry,
     naming: &'a Naming,
     /// PID of the publisher, if it is visible here.
     process: Option<u32>,
@@ -189,17 +189,17 @@ impl PublisherConnection<'_> {
                 let next = reader.fill_buf().await.unwrap_or_default();
                 next.iter().any(|byte| !byte.is_ascii_whitespace())
             };
-            match self.place.unless_evicted(socket.claim(hello, &self.place.publisher, more)).await {
+            match self.slot.unless_evicted(socket.claim(hello, &self.slot.publisher, more)).await {
                 Some(Ok(registration)) => self.register(registration),
-                Some(Err(refused)) => self.place.refuse_name(&refused, self.process),
+                Some(Err(refused)) => self.slot.refuse_name(&refused, self.process),
                 None => {}
             }
         } else if let Some(Hello { model, version, pid, .. }) = hello {
             let [model, version] = [model, version].map(|name| name.as_deref().map(cut));
-            self.place.log_hello(model.as_deref(), version.as_deref(), *pid);
+            self.slot.log_hello(model.as_deref(), version.as_deref(), *pid);
         }
         let Some(registration) = &self.registration else { return false };
-        self.place.unless_evicted(registration.inbox.push(line, bytes)).await == Some(true)
+        self.slot.unless_evicted(registration.inbox.push(line, bytes)).await == Some(true)
     }
 }
 

@@ -1,4 +1,4 @@
-//! The publishers of all ingest sockets: which ones may connect, and which one is dropped when all places are in use.
+//! The publishers of all ingest sockets: which ones may connect, and which one is dropped when all slots are in use.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,15 +12,15 @@ use trtllm_service::log::LogLimit;
 
 use super::refused::Refused;
 
-/// A publisher that has sent no line for this time is dropped if another one needs its place.
+/// A publisher that has sent no line for this time is dropped if another one needs its slot.
 const SILENT: Duration = Duration::from_secs(5);
 /// The same time for a publisher that has never sent a line.
 const NEVER_SENT: Duration = Duration::from_secs(1);
-/// How long a new publisher waits for a place. Publishers that connect for one line leave within milliseconds.
+/// How long a new publisher waits for a slot. Publishers that connect for one line leave within milliseconds.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// How often a waiting publisher checks whether another one is silent.
 const LOOK: Duration = Duration::from_millis(100);
-/// For each group of this many places, one new connection may wait for a place. A waiting connection needs a file descriptor,
+/// For each group of this many slots, one new connection may wait for a slot. A waiting connection needs a file descriptor,
 /// so further connections wait in the backlog of their socket.
 const PLACES_FOR_ONE_WAITING: usize = 8;
 
@@ -76,7 +76,7 @@ impl Activity {
     }
 }
 
-/// A publisher's place in the table, until it is dropped.
+/// A publisher's slot in the table, until it is dropped.
 #[derive(Debug)]
 pub(super) struct PublisherEntry {
     pub(super) publisher: Arc<Publisher>,
@@ -110,12 +110,12 @@ impl Publishers {
 }
 
 impl SocketPublishers {
-    /// Waits until another connection may wait for a place.
+    /// Waits until another connection may wait for a slot.
     pub(super) async fn may_wait(&self) -> Option<OwnedSemaphorePermit> {
         Arc::clone(&self.all.waiting).acquire_owned().await.ok()
     }
 
-    /// A place for a new publisher, after a short wait if none is free. `None` if the publisher is refused.
+    /// A slot for a new publisher, after a short wait if none is free. `None` if the publisher is refused.
     pub(super) async fn admit(self: &Arc<Self>, uid: Option<u32>) -> Option<PublisherEntry> {
         let uids = &self.all.admission.uids;
         if !uids.is_empty() && !uid.is_some_and(|uid| uids.contains(&uid)) {
@@ -128,8 +128,8 @@ impl SocketPublishers {
         tokio::pin!(patience);
         loop {
             let left = self.all.left.notified();
-            if let Some(place) = self.try_admit() {
-                return Some(place);
+            if let Some(slot) = self.try_admit() {
+                return Some(slot);
             }
             tokio::select! {
                 () = left => {}
@@ -137,18 +137,18 @@ impl SocketPublishers {
                 () = &mut patience => break,
             }
         }
-        let place = self.try_admit();
-        if place.is_none()
+        let slot = self.try_admit();
+        if slot.is_none()
             && let Some(left_out) = self.all.refuse(PublisherRefusal::Full)
         {
             let limit = self.all.admission.limit;
             tracing::warn!(
                 limit,
                 left_out,
-                "publisher refused, all places are in use; stop programs that are not engines, or raise LimitNOFILE="
+                "publisher refused, all slots are in use; stop programs that are not engines, or raise LimitNOFILE="
             );
         }
-        place
+        slot
     }
 
     fn try_admit(self: &Arc<Self>) -> Option<PublisherEntry> {
@@ -263,26 +263,26 @@ mod tests {
         publishers.all.admission.refused.counts()[reason as usize]
     }
 
-    async fn is_evicted(place: &PublisherEntry) -> bool {
-        place.unless_evicted(tokio::time::sleep(Duration::from_millis(1))).await.is_none()
+    async fn is_evicted(slot: &PublisherEntry) -> bool {
+        slot.unless_evicted(tokio::time::sleep(Duration::from_millis(1))).await.is_none()
     }
 
     #[tokio::test(start_paused = true)]
     async fn the_longest_silent_publisher_makes_room_first() {
         let publishers = publishers(4, &[]);
-        let mut places = Vec::new();
+        let mut slots = Vec::new();
         for _ in 0..4 {
-            places.push(publishers.admit(None).await.unwrap());
+            slots.push(publishers.admit(None).await.unwrap());
             tokio::time::advance(Duration::from_secs(10)).await;
         }
         // The second one has just sent a line.
-        places[1].line_received();
+        slots[1].line_received();
         tokio::time::advance(Duration::from_secs(1)).await;
         let mut evicted = Vec::new();
         for _ in 0..4 {
-            places.push(publishers.admit(None).await.unwrap());
-            for (index, place) in places.iter().enumerate() {
-                if !evicted.contains(&index) && is_evicted(place).await {
+            slots.push(publishers.admit(None).await.unwrap());
+            for (index, slot) in slots.iter().enumerate() {
+                if !evicted.contains(&index) && is_evicted(slot).await {
                     evicted.push(index);
                 }
             }
@@ -291,22 +291,22 @@ mod tests {
         assert_eq!(evicted, [0, 2, 3, 1]);
         assert_eq!(refused(&publishers, PublisherRefusal::Silent), 4);
         assert_eq!(publishers.all.connected.lock().len(), 4);
-        drop(places);
+        drop(slots);
         assert_eq!(publishers.all.connected.lock().len(), 0);
     }
 
     #[tokio::test(start_paused = true)]
     async fn publishers_that_send_lines_keep_their_places() {
         let publishers = publishers(2, &[]);
-        let places = [publishers.admit(None).await.unwrap(), publishers.admit(None).await.unwrap()];
+        let slots = [publishers.admit(None).await.unwrap(), publishers.admit(None).await.unwrap()];
         tokio::time::advance(2 * SILENT).await;
-        places.iter().for_each(PublisherEntry::line_received);
+        slots.iter().for_each(PublisherEntry::line_received);
         assert!(publishers.admit(None).await.is_none());
         assert_eq!(refused(&publishers, PublisherRefusal::Full), 1);
-        // A place that becomes free while a new publisher waits is taken.
+        // A slot that becomes free while a new publisher waits is taken.
         let waiting = tokio::spawn(async move { publishers.admit(None).await.is_some() });
         tokio::task::yield_now().await;
-        drop(places);
+        drop(slots);
         assert!(waiting.await.unwrap());
     }
 
@@ -314,12 +314,12 @@ mod tests {
     async fn a_socket_with_many_publishers_makes_room_for_one_with_few() {
         let many = publishers(6, &[]);
         let few = many.all.of_socket();
-        let mut places = Vec::new();
+        let mut slots = Vec::new();
         for _ in 0..6 {
-            places.push(many.admit(None).await.unwrap());
+            slots.push(many.admit(None).await.unwrap());
             tokio::time::advance(Duration::from_millis(1)).await;
         }
-        places.iter().for_each(PublisherEntry::line_received);
+        slots.iter().for_each(PublisherEntry::line_received);
         let mut of_few = Vec::new();
         for _ in 0..3 {
             of_few.push(few.admit(None).await.unwrap());
@@ -328,8 +328,8 @@ mod tests {
         assert!(few.admit(None).await.is_none(), "both sockets have as many");
         assert!(many.admit(None).await.is_none(), "both sockets have as many");
         let mut left = 0;
-        for place in &places {
-            left += usize::from(!is_evicted(place).await);
+        for slot in &slots {
+            left += usize::from(!is_evicted(slot).await);
         }
         assert_eq!((left, refused(&many, PublisherRefusal::Full)), (3, 3 + 2));
     }

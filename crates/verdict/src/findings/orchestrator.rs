@@ -146,7 +146,7 @@ impl SideMark {
 
     /// Failed requests, without attempts that were repeated. In most releases, `_response_generator` in openai_client.py
     /// counts an error if a stream breaks before its first line, although `_post_with_retry` then sends the request again.
-    /// The page does not say which errors these are, but they are at most as many as the retries, and as the streams
+    /// The orchestrator does not say which errors these are, but they are at most as many as the retries, and as the streams
     /// with first bytes. So each error counts on a side without streams: context workers, whose requests never stream
     /// (`_get_ctx_request`), and a side that answers nothing.
     #[must_use]
@@ -228,7 +228,7 @@ fn unanswered_streams(marks: &VecDeque<OrchestratorMark>) -> Option<(f64, f64)> 
     let (oldest, last) = (marks.front()?, marks.back()?);
     let side = last.side(Side::Generation)?;
     if side.streams_begun == 0.0 && side.answers > 0.0 {
-        // No answer is streamed, or the page does not have this histogram.
+        // No answer is streamed, or the orchestrator does not have this histogram.
         return None;
     }
     let minute = OrchestratorMark::span(marks, MINUTE)?;
@@ -237,7 +237,7 @@ fn unanswered_streams(marks: &VecDeque<OrchestratorMark>) -> Option<(f64, f64)> 
     let wait = if side.streams_begun > 0.0 { LEAST_WAIT.max(2.0 * usual[0].max(usual[1])) } else { UNKNOWN_WAIT };
     let settled = marks.iter().rev().find(|mark| last.at - mark.at >= wait)?;
     let first = marks.iter().find(|mark| mark.at - oldest.at >= CONTEXT_SECONDS)?;
-    // A side that the page did not have yet had no requests.
+    // A side that the orchestrator did not have yet had no requests.
     let of = |mark: &OrchestratorMark, part: fn(&SideMark) -> f64| mark.side(Side::Generation).map_or(0.0, part);
     // The orchestrator counts requests without streaming when it accepts them, and the side counts them when they are
     // sent to it. So those that were accepted shortly before `first` count, too.

@@ -4,9 +4,9 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use ring::digest::{SHA256, digest};
 
-const DOCUMENT: &str = include_str!("page/index.html");
-const STYLE: &str = include_str!("page/page.css");
-const SCRIPT: &str = concat!(include_str!("page/charts.js"), include_str!("page/live.js"));
+const DOCUMENT: &str = include_str!("html/index.html");
+const STYLE: &str = include_str!("html/page.css");
+const SCRIPT: &str = concat!(include_str!("html/charts.js"), include_str!("html/live.js"));
 
 /// The document and the policy that it is sent with.
 #[derive(Debug, Clone)]
