@@ -8,11 +8,11 @@ use trtllm_fold::request_totals::RequestTotals;
 use trtllm_fold::{EngineTotals, Latest};
 use trtllm_records::perf_metrics::FinishReason;
 
-use super::ObservedEngine;
 use super::cost_model::Prices;
 use super::iteration_sums::IterationSums;
 use super::numbers::numbers;
 use super::objectives::{ObjectiveTotals, Outcomes};
+use super::observed_engine::ObservedEngine;
 
 /// Length of a slot in seconds, and number of slots that are kept: five minutes.
 pub const SLOT_SECONDS: f64 = 5.0;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use trtllm_recording::Line;
 use trtllm_sources::{Batch, Presence, Source, SourceError};
 
-use crate::Playback;
+use crate::playback::Playback;
 
 /// A source delivers messages in a batch, a recording its lines.
 #[derive(Debug)]

@@ -12,7 +12,7 @@ use trtllm_records::{EngineName, Objectives};
 use trtllm_sources::iteration_log::LoggedMessages;
 use trtllm_sources::{Batch, Presence, SourceError};
 
-use crate::{Intake, Moment};
+use crate::intake::{Intake, Moment};
 
 /// Reading starts this long before the requested time, because the costs of iterations are learned from earlier records.
 const BEFORE_US: i64 = 30 * 60 * 1_000_000;

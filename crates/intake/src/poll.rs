@@ -6,7 +6,8 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use crate::{Feed, Intake, Moment};
+use crate::feed::Feed;
+use crate::intake::{Intake, Moment};
 use trtllm_service::permits::Deadline;
 use trtllm_service::shutdown::Shutdown;
 use trtllm_service::supervise::{self, Heartbeat, Panicked, Task};

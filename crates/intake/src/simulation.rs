@@ -9,7 +9,7 @@ use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::Intake;
+use crate::intake::Intake;
 use crate::poll::{Driver, Schedule};
 use trtllm_engines::State;
 use trtllm_fold::{EngineState, EngineTotals};

@@ -1,5 +1,5 @@
-//! The schema: what every statistics struct of TensorRT-LLM has in common. `statistics.rs` lists the fields, each once and with its
-//! properties; `schema!` makes everything else from the list.
+//! The schema: the properties of a field, and what every statistics struct of TensorRT-LLM can do. `statistics.rs` lists the fields,
+//! each once and with its properties; `schema!` in `structs.rs` makes everything else from the list.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! The statistics of TensorRT-LLM: every field once, with its properties. [`schema`](crate::schema) says what a line means and
-//! what it becomes. Fields have TensorRT-LLM's names, and are absent if they were not sent.
+//! The statistics of TensorRT-LLM: every field once, with its properties. `structs.rs` shows what a line becomes, and
+//! [`schema`](crate::schema) says what each property means. Fields have TensorRT-LLM's names, and are absent if they were not sent.
 
 use serde::de::Deserializer;
 

@@ -47,7 +47,7 @@ impl Histogram {
     }
 }
 
-/// A page that is being written. All its series have the same labels.
+/// The text of families, while it is written. All series have the same labels.
 #[derive(Debug)]
 pub(crate) struct Text {
     labels: String,

@@ -193,7 +193,7 @@ impl Live {
         self.entries.drain(..).collect()
     }
 
-    /// The Prometheus page of the server, or of one of its frontends.
+    /// The server's own metrics, or those of one of its frontends.
     pub(crate) fn page(&self, frontend: usize, model: &str) -> String {
         let config = self.engine().config();
         let mut page = ServerPage::default();

@@ -3,6 +3,7 @@
 use crate::adapters::AdapterPool;
 use crate::config::Config;
 use crate::random::Random;
+
 /// What the scheduler needs besides the requests.
 pub(crate) struct Pass<'a> {
     pub(crate) config: &'a Config,

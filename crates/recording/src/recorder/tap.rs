@@ -7,7 +7,7 @@ use std::time::Duration;
 use trtllm_records::gpu::Gpu;
 use trtllm_records::{EngineAbout, Message, PollFailure, RecorderCounts};
 
-use crate::{Entry, Line, RecordedMoment, Settled};
+use crate::line::{Entry, Line, RecordedMoment, Settled};
 
 use super::{Command, Queue};
 

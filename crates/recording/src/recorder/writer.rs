@@ -10,7 +10,7 @@ use trtllm_service::log::LogLimit;
 use trtllm_service::supervise::{self, Task};
 
 use crate::frame::{self, Encoder};
-use crate::{Entry, FORMAT, Header, Line, LineWriter, RecordedMoment};
+use crate::line::{Entry, FORMAT, Header, Line, LineWriter, RecordedMoment};
 
 use super::Command;
 use super::files::{Open, SegmentFiles};
