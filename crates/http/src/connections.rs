@@ -14,8 +14,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
-use trtllm_page::metrics::http_refusal::HttpRefusal;
-use trtllm_page::metrics::own::HttpMetrics;
+use trtllm_page::metrics::own::{HttpMetrics, HttpRefusal};
 
 /// Most bytes of all responses that are not sent yet.
 const MAX_UNSENT_BYTES: usize = 2 << 20;

@@ -27,8 +27,7 @@ use crate::views::html::HtmlPage;
 use trtllm_engines::State;
 use trtllm_page::metrics::catalog::Profile;
 use trtllm_page::metrics::compat::CompatSets;
-use trtllm_page::metrics::http_refusal::HttpRefusal;
-use trtllm_page::metrics::own::HttpMetrics;
+use trtllm_page::metrics::own::{HttpMetrics, HttpRefusal};
 use trtllm_page::pages::Pages;
 use trtllm_service::supervise::Heartbeats;
 

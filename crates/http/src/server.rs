@@ -22,8 +22,7 @@ use tokio_util::either::Either;
 use tower::ServiceExt as _;
 
 use crate::listen::{Listener, Stream};
-use trtllm_page::metrics::http_refusal::HttpRefusal;
-use trtllm_page::metrics::own::HttpMetrics;
+use trtllm_page::metrics::own::{HttpMetrics, HttpRefusal};
 use trtllm_service::log::LogLimit;
 use trtllm_service::shutdown::Shutdown;
 use trtllm_service::supervise::{self, Heartbeat, Task};

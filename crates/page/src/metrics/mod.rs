@@ -7,7 +7,6 @@ mod engine;
 mod engine_series;
 mod engine_view;
 pub mod gpu;
-pub mod http_refusal;
 mod labels;
 pub mod own;
 pub mod page;

@@ -15,15 +15,34 @@ use prometheus_client::metrics::histogram::{Histogram, NativeHistogramConfig};
 use prometheus_client::registry::Registry;
 
 use trtllm_fold::native;
+use trtllm_records::named_variants::named_variants;
 
 use super::catalog::{Id, Table};
-use super::http_refusal::HttpRefusal;
 use super::page::{Labels, Page, Value};
 
 pub(super) use collector::{OwnMetrics, OwnWriter};
 
 /// Upper bounds in seconds. A page of one engine takes about a tenth of a millisecond.
 const SCRAPE_SECONDS: [f64; 10] = [0.00001, 0.000025, 0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.005, 0.01, 0.1];
+
+named_variants! {
+    /// Why a request or a connection was refused.
+    pub enum HttpRefusal {
+        /// The TLS handshake failed, or the client certificate was missing or invalid.
+        TlsHandshake = "tls_handshake",
+        /// The user or the password was missing or wrong.
+        Unauthorized = "unauthorized",
+        RateLimited = "rate_limited",
+        /// The limit of connections or of concurrent requests was reached.
+        Overloaded = "overloaded",
+        /// The peer sent or read too slowly.
+        Timeout = "timeout",
+        /// The request was not valid HTTP or exceeded a limit.
+        BadRequest = "bad_request",
+        /// The web configuration is invalid.
+        WebConfig = "web_config",
+    }
+}
 
 /// What the HTTP server counts. A clone shares the counters.
 #[derive(Debug, Clone)]

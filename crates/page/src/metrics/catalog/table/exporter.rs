@@ -8,8 +8,7 @@ use trtllm_service::supervise::{self, Task};
 
 use super::{Area, Group, InDefault, Stability, families};
 use crate::build;
-use crate::metrics::http_refusal::HttpRefusal;
-use crate::metrics::own::{OwnMetrics, OwnWriter};
+use crate::metrics::own::{HttpRefusal, OwnMetrics, OwnWriter};
 
 const EXPORTER: Area = Area::new(Group::Exporter, Stability::Stable, &[]);
 const SOURCE: Area = Area::new(Group::Exporter, Stability::Stable, &["model", "source", "version"]);
