@@ -5,11 +5,11 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use allocation_counter::{AllocationInfo, measure};
-use trtllm_engines::{RECENT_RECORDS, State};
+use trtllm_engines::State;
 use trtllm_http::views::api;
 use trtllm_intake::{Feed, Playback};
 use trtllm_recording::{FORMAT, directory, frame};
-use trtllm_records::{EngineName, IterationStats};
+use trtllm_records::{EngineName, IterationStats, RECENT_RECORDS};
 use trtllm_service::file_text;
 use trtllm_service::process::Trimming;
 use trtllm_sources::prometheus_text::{MAX_PAGE, parse_server_metrics};

@@ -16,9 +16,7 @@ use trtllm_records::{EngineName, RecorderCounts, RefusedPublishers};
 pub use engine::{Engine, KeptRecord};
 pub use judging::EngineJudgement;
 pub use slot::{EngineOrigin, EngineSlot, LockedEngine, SourceIndex, copy_to_keep};
-
 pub use source::{SourceMetrics, SourceStatus, StartPhase};
-pub use trtllm_records::RECENT_RECORDS;
 
 use judging::HostJudgement;
 use slot::EngineCounts;

@@ -7,13 +7,14 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use trtllm_analysis::ObservedEngine;
 use trtllm_analysis::iteration_sums::ConfiguredLimits;
-use trtllm_engines::{Engine, EngineSlot, LockedEngine, RECENT_RECORDS, copy_to_keep};
+use trtllm_engines::{Engine, EngineSlot, LockedEngine, copy_to_keep};
 use trtllm_fold::{EngineState, Implausible, SEVERAL_ENGINES};
 use trtllm_recording::recorder::EngineRecorder;
 use trtllm_recording::{Entry, Line, RecordedMoment, Settled};
 use trtllm_records::gpu::Gpu;
 use trtllm_records::{
-    BenchReport, EngineAbout, EngineSettings, ErrorKind, Message, PollFailure, RejectCounts, RejectReason,
+    BenchReport, EngineAbout, EngineSettings, ErrorKind, Message, PollFailure, RECENT_RECORDS, RejectCounts,
+    RejectReason,
 };
 use trtllm_service::printable::one_line;
 use trtllm_sources::{Batch, Presence, SourceError};

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use axum::http::StatusCode;
 use serde_json::Value;
 
-use trtllm_engines::{EngineSlot, RECENT_RECORDS, State};
+use trtllm_engines::{EngineSlot, State};
 use trtllm_fold::batch_time::BatchTime;
-use trtllm_records::EngineName;
+use trtllm_records::{EngineName, RECENT_RECORDS};
 
 use super::answers::{Derived, Discovered, EngineVerdict, Findings, Gpus, Model, Versioned};
 use super::engine::Engine;
