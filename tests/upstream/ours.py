@@ -48,8 +48,8 @@ def families():
 
 
 def keys():
-    """Keys in the table of the schema and in its list of keys that are not read."""
-    for text in sources("crates/records/src/statistics.rs"):
+    """Keys in the tables of the schema and in the list of keys that are not read."""
+    for text in sources("crates/records/src/statistics.rs", "crates/records/src/step_times.rs"):
         for line in re.findall(r"^ +(?:@cpp )?(\w+): [\w<>]+ =\s([^\[]+)\[", text, re.MULTILINE):
             yield from (line[0], *re.findall(r'"(\w+)"', line[1]))
         # An entry may also say where the key occurs.
