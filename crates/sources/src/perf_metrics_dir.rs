@@ -13,9 +13,9 @@ use super::keys::KeyWatch;
 use super::trtllm_json::read_message;
 use super::{Batch, OpenError, Presence, SourceError};
 
-/// Time from the start of one reading to the next.
+/// Time from the start of one pass over the files to the next.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// A reading that takes longer counts as hanging.
+/// A pass that takes longer counts as hanging.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Which lines of the directory belong to the source. A line of an orchestrator has both parts of a request: that of the
@@ -37,7 +37,7 @@ pub struct PerfMetricsDir {
     /// `None` while a task reads them.
     files: Option<LineFiles<RequestLines>>,
     /// The task that reads the files, if there is one.
-    reading: JoinSet<(LineFiles<RequestLines>, Batch, std::io::Result<()>)>,
+    pass: JoinSet<(LineFiles<RequestLines>, Batch, std::io::Result<()>)>,
     begun: Instant,
     due: Instant,
     failure: Option<std::io::Error>,
@@ -52,7 +52,7 @@ impl PerfMetricsDir {
             files: Some(LineFiles::new(dir.clone(), RequestLines::new(owner))),
             dir,
             owner,
-            reading: JoinSet::new(),
+            pass: JoinSet::new(),
             begun: now,
             due: now,
             failure: None,
@@ -89,10 +89,10 @@ impl PerfMetricsDir {
         }
     }
 
-    /// Takes the lines of the last reading, and starts the next one if it is due. Does not wait.
+    /// Takes the lines of the last pass, and starts the next one if it is due. Does not wait.
     pub(super) fn poll(&mut self, batch: &mut Batch) {
         let mut more = false;
-        match self.reading.try_join_next() {
+        match self.pass.try_join_next() {
             Some(Ok((files, read, result))) => {
                 self.left_out |= files.lines.has_left_out;
                 (self.files, self.failure, more) = (Some(files), result.err(), read.more);
@@ -108,12 +108,12 @@ impl PerfMetricsDir {
             None => {}
         }
         let now = Instant::now();
-        if self.reading.is_empty()
+        if self.pass.is_empty()
             && (more || now >= self.due)
             && let Some(mut files) = self.files.take()
         {
             (self.begun, self.due) = (now, now + INTERVAL);
-            self.reading.spawn_blocking(move || {
+            self.pass.spawn_blocking(move || {
                 let mut batch = Batch::default();
                 let result = files.read(&mut batch);
                 (files, batch, result)
@@ -122,7 +122,7 @@ impl PerfMetricsDir {
     }
 
     fn hangs(&self) -> bool {
-        !self.reading.is_empty() && self.begun.elapsed() >= TIMEOUT
+        !self.pass.is_empty() && self.begun.elapsed() >= TIMEOUT
     }
 
     /// What is wrong, and what the user should do.
@@ -213,12 +213,12 @@ mod tests {
         let dir = LinesDir { path: directory.path().to_owned(), from_start: false };
         let (mut lines, mut batch) = (PerfMetricsDir::new(dir, LineOwner::Server), Batch::default());
         lines.files = None;
-        lines.reading.spawn_blocking(|| panic!("planted"));
+        lines.pass.spawn_blocking(|| panic!("planted"));
         while lines.problem() != Some(UNREADABLE) {
             lines.poll(&mut batch);
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
-        // Waits for the reading that lists the directory again.
+        // Waits for the pass that lists the directory again.
         while lines.problem().is_some() {
             lines.poll(&mut batch);
             tokio::time::sleep(Duration::from_millis(1)).await;
