@@ -1,6 +1,6 @@
 //! The subcommand `catalog`: the reference of every metric, made from the same table as the page. Its markdown is
-//! `docs/METRICS.md`; `metrics.md` beside this file is its template. `tests/judges/fold.py` is an independent
-//! implementation of the counting rules. `catalog --scenarios` prints the scenarios of the simulated engine instead.
+//! `docs/METRICS.md`; `metrics.md` beside this file is its template. `catalog --scenarios` prints the scenarios of the
+//! simulated engine instead.
 
 use serde_json::{Value, json};
 

@@ -57,7 +57,6 @@ mod profiles;
 mod prometheus;
 mod readers;
 mod recorder;
-mod reference;
 mod reference_page;
 mod reload;
 #[cfg(feature = "executor")]

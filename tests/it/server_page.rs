@@ -41,13 +41,13 @@ struct Answers {
 }
 
 #[derive(Debug, Clone)]
-pub(crate) struct Server {
+struct Server {
     answers: Arc<Mutex<Answers>>,
     source: String,
 }
 
 impl Server {
-    pub(crate) fn start(page: &str) -> Self {
+    fn start(page: &str) -> Self {
         let answers = Answers {
             page: page.to_owned(),
             page_status: 200,
@@ -127,12 +127,12 @@ impl Server {
     }
 
     /// Restarts the server, so its records begin again. `page` is the page of the new server.
-    pub(crate) fn restart(&self, page: String) {
+    fn restart(&self, page: String) {
         self.change(|answers| (answers.iter, answers.page) = (0, page));
     }
 
     /// Serves another page, and waits until the daemon has read it.
-    pub(crate) fn show(&self, daemon: &Daemon, page: String) -> Page {
+    fn show(&self, daemon: &Daemon, page: String) -> Page {
         let before = self.change(|answers| {
             answers.page = page;
             answers.begun
@@ -144,7 +144,7 @@ impl Server {
     }
 }
 
-pub(crate) fn start(server: &Server) -> Daemon {
+fn start(server: &Server) -> Daemon {
     let daemon = Daemon::start(&["--source", &server.source, "--metrics.compat", "trtllm,triton-core"]);
     server.settle();
     daemon.poll(&[], 3);
