@@ -395,23 +395,6 @@ fn a_file_that_is_created_later_is_loaded() {
 }
 
 #[test]
-fn a_head_response_over_tls_has_no_body() {
-    let pki = Pki::new();
-    let daemon = pki.serve(&format!("{TLS}{}", users()));
-    let head = |path: &str, user: &[&str]| {
-        let target = format!("https://{}{path}", daemon.address);
-        let arguments = ["--cacert", &pki.path("ca.pem"), "--head", &target];
-        curl(&[&arguments, user].concat())
-            .map(|(status, head)| (status, head.to_lowercase().contains("content-length: ")))
-    };
-    assert_eq!(head("/metrics", &[]), Ok((401, true)));
-    let user = ["--user", "ann:open sesame"];
-    assert_eq!(head("/metrics", &user), Ok((200, true)));
-    assert_eq!(head("/metrics?collect[]=zz", &[&user[..], &["--globoff"]].concat()), Ok((400, true)));
-    assert_eq!(head("/healthz", &user), Ok((200, true)));
-}
-
-#[test]
 fn with_tls_a_file_that_becomes_invalid_makes_handshakes_fail() {
     let pki = Pki::new();
     let daemon = pki.serve(TLS);
