@@ -9,12 +9,13 @@ pub mod formats;
 pub mod framing;
 pub mod negotiation;
 pub mod orchestrator;
-pub mod parsed_page;
+pub mod page_text;
+#[path = "../../crates/page/src/exposition/parsed.rs"]
+mod parsed;
 pub mod pod_resources;
 pub mod records;
 pub mod server_metrics;
 pub mod session;
-pub mod text_page;
 pub mod web_config;
 
 /// The name of a corpus, and the function that runs with each of its inputs.

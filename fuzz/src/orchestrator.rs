@@ -1,12 +1,13 @@
 //! Reads answers of an orchestrator of disaggregated serving: pages and bodies of `/cluster_info`, separated by form
 //! feeds. They are read one after the other, as if one server had sent them.
 
+use trtllm_page::exposition::negotiate::Format;
 use trtllm_records::Message;
 use trtllm_records::OrchestratorReading;
 use trtllm_sources::orchestrator_page::{parse_cluster_info, parse_orchestrator_page};
 
 use super::fold::{Fold, engine};
-use super::formats;
+use super::page_text;
 
 const MAX_PAGES: usize = 16;
 
@@ -24,5 +25,5 @@ pub fn run(data: &[u8]) {
             true
         });
     }
-    formats::parses(&fold.page());
+    page_text::check(&fold.page(), Format::Text);
 }

@@ -4,6 +4,7 @@
 
 use arbitrary::Unstructured;
 use serde::de::IgnoredAny;
+use trtllm_page::exposition::negotiate::Format;
 use trtllm_records::Message;
 use trtllm_records::{RejectCounts, RequestStats, RequestStatsPerIteration};
 use trtllm_sources::Batch;
@@ -13,7 +14,7 @@ use trtllm_sources::trtllm_json::{
 };
 
 use super::fold::{Fold, engine};
-use super::formats;
+use super::page_text;
 use super::session::{Answer, polls};
 
 pub fn run(data: &[u8]) {
@@ -37,7 +38,7 @@ pub fn run(data: &[u8]) {
         }),
         _ => polls(&mut Unstructured::new(data)).iter().for_each(|poll| fold.poll(poll)),
     }
-    formats::parses(&fold.page());
+    page_text::check(&fold.page(), Format::Text);
 }
 
 /// A line of the socket must give the same record as an array that contains it.

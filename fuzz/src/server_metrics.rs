@@ -1,12 +1,13 @@
 //! Reads answers of trtllm-serve to `GET /prometheus/metrics`: pages that are separated by form feeds. They are read
 //! one after the other, as if one server had sent them.
 
+use trtllm_page::exposition::negotiate::Format;
 use trtllm_records::Message;
 use trtllm_sources::prometheus_text::parse_server_metrics;
 use trtllm_sources::trtllm_json::parse_records;
 
 use super::fold::{Fold, engine};
-use super::formats;
+use super::page_text;
 
 const MAX_PAGES: usize = 16;
 
@@ -21,5 +22,5 @@ pub fn run(data: &[u8]) {
             true
         });
     }
-    formats::parses(&fold.page());
+    page_text::check(&fold.page(), Format::Text);
 }
