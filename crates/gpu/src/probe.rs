@@ -199,48 +199,6 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_call_is_recorded_with_its_error_and_the_next_call_is_made() {
-        with_new_probe(|probe| {
-            assert_eq!(probe.call("power_usage", || Err::<u32, _>(NvmlError::Unknown)), None);
-            assert_eq!(probe.call("temperature", || Ok(40)), Some(40));
-            assert_eq!(probe.failures, [CallFailure { call: "power_usage", error: "unknown" }]);
-            assert_eq!(probe.state(), Ok(GpuState::Ok));
-        });
-    }
-
-    #[test]
-    fn an_impossible_number_is_absent_and_recorded_and_the_gpu_is_ok() {
-        with_new_probe(|probe| {
-            assert_eq!(probe.number("temperature", &(0..=200), || Ok(200)), Some(200));
-            assert_eq!(probe.number("power_usage", &(0..=9), || Ok(u32::MAX)), None);
-            for impossible in [f64::NAN, f64::INFINITY, -1.0] {
-                assert_eq!(probe.possible("gpm_metrics", &(0.0..=9.0), impossible), None);
-            }
-            let failure = |call| CallFailure { call, error: "impossible" };
-            let gpm = failure("gpm_metrics");
-            assert_eq!(probe.failures, [failure("power_usage"), gpm, gpm, gpm]);
-            assert_eq!(probe.state(), Ok(GpuState::Ok));
-        });
-    }
-
-    #[test]
-    fn an_unsupported_call_is_not_a_failure_and_is_skipped_until_it_expires() {
-        let (current_call, mut unsupported) = (CurrentCall::default(), Unsupported::default());
-        for _ in 0..2 {
-            let mut probe = Probe::new(&current_call, &mut unsupported);
-            let mut called = false;
-            probe.call("power_usage", || {
-                called = true;
-                Err::<u32, _>(NvmlError::NotSupported)
-            });
-            assert!(called && probe.failures.is_empty());
-            assert_eq!(probe.state(), Ok(GpuState::Ok));
-            assert_eq!(probe.call("power_usage", || Ok(1)), None);
-            unsupported.expire(Duration::ZERO);
-        }
-    }
-
-    #[test]
     fn a_skipped_unsupported_call_does_not_make_a_failing_gpu_ok() {
         let (current_call, mut unsupported) = (CurrentCall::default(), Unsupported::default());
         Probe::new(&current_call, &mut unsupported).call("fan", || Err::<u32, _>(NvmlError::NotSupported));
@@ -254,50 +212,11 @@ mod tests {
     }
 
     #[test]
-    fn an_unsupported_call_does_not_expire_early() {
-        let (current_call, mut unsupported) = (CurrentCall::default(), Unsupported::default());
-        Probe::new(&current_call, &mut unsupported).call("fan", || Err::<u32, _>(NvmlError::NotSupported));
-        unsupported.expire(Duration::from_secs(3600));
-        assert_eq!(Probe::new(&current_call, &mut unsupported).call("fan", || Ok(1)), None);
-    }
-
-    #[test]
     fn no_call_is_made_after_a_gpu_is_lost() {
         with_new_probe(|probe| {
             probe.call("power_usage", || Err::<u32, _>(NvmlError::GpuLost));
             assert_eq!(probe.call("temperature", || Ok(40)), None);
             assert_eq!(probe.state(), Ok(GpuState::Lost));
         });
-    }
-
-    #[test]
-    fn a_gpu_is_lost_if_every_call_fails_and_has_no_permission_if_every_call_is_denied() {
-        with_new_probe(|probe| {
-            probe.call("power_usage", || Err::<u32, _>(NvmlError::Unknown));
-            probe.call("temperature", || Err::<u32, _>(NvmlError::NoPermission));
-            assert_eq!(probe.state(), Ok(GpuState::Lost));
-        });
-        with_new_probe(|probe| {
-            probe.call("temperature", || Err::<u32, _>(NvmlError::NoPermission));
-            assert_eq!(probe.state(), Ok(GpuState::NoPermission));
-        });
-    }
-
-    #[test]
-    fn an_unloaded_driver_ends_the_session() {
-        with_new_probe(|probe| {
-            probe.call("temperature", || Err::<u32, _>(NvmlError::DriverNotLoaded));
-            assert_eq!(probe.state(), Err(NvmlState::DriverNotLoaded));
-        });
-    }
-
-    #[test]
-    fn the_current_call_is_set_only_while_it_runs() {
-        let (current_call, mut unsupported) = (CurrentCall::default(), Unsupported::default());
-        Probe::new(&current_call, &mut unsupported).call("power_usage", || {
-            assert_eq!(current_call.lock().map(|(call, _)| call), Some("power_usage"));
-            Ok(0)
-        });
-        assert_eq!(*current_call.lock(), None);
     }
 }

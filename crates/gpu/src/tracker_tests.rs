@@ -58,26 +58,6 @@ fn gpu(tracker: &GpuTracker, uuid: &str) -> Gpu {
 }
 
 #[test]
-fn energy_starts_at_zero_and_adds_later_use() {
-    let mut tracker = tracker(1);
-    report(&mut tracker, 0, identified(0, A), &[]);
-    report(&mut tracker, 0, polled(70.0, 5_000_000), &[]);
-    assert_eq!(gpu(&tracker, A).readings.energy_joules, Some(0.0));
-    report(&mut tracker, 0, polled(70.0, 5_001_500), &[]);
-    assert_eq!(gpu(&tracker, A).readings.energy_joules, Some(1.5));
-}
-
-#[test]
-fn a_smaller_energy_reading_never_lowers_the_total() {
-    let mut tracker = tracker(1);
-    report(&mut tracker, 0, identified(0, A), &[]);
-    for (reading, joules) in [(9_000, 0.0), (10_000, 1.0), (400, 1.0), (1_400, 2.0)] {
-        report(&mut tracker, 0, polled(70.0, reading), &[]);
-        assert_eq!(gpu(&tracker, A).readings.energy_joules, Some(joules), "after {reading} mJ");
-    }
-}
-
-#[test]
 fn an_impossible_counter_is_absent_and_counted_once_per_reading() {
     let mut tracker = tracker(1);
     report(&mut tracker, 0, identified(0, A), &[]);
@@ -163,40 +143,6 @@ fn a_gpu_is_not_listed_before_its_first_poll() {
 }
 
 #[test]
-fn a_stalled_gpu_keeps_its_energy_and_loses_its_readings_until_it_answers() {
-    let mut tracker = tracker(2);
-    report(&mut tracker, 0, identified(0, A), &[]);
-    report(&mut tracker, 1, identified(1, B), &[]);
-    report(&mut tracker, 0, polled(70.0, 1_000), &[]);
-    report(&mut tracker, 0, polled(70.0, 2_000), &[]);
-    report(&mut tracker, 1, polled(80.0, 0), &[]);
-    tracker.stalled(0, "power_usage");
-    let stalled = gpu(&tracker, A);
-    assert_eq!(stalled.state, GpuState::Stalled);
-    assert_eq!(stalled.readings, GpuReadings { energy_joules: Some(1.0), ..GpuReadings::default() });
-    assert_eq!(gpu(&tracker, B).readings.power_usage_watts, Some(80.0));
-    report(&mut tracker, 0, polled(71.0, 2_500), &[]);
-    assert_eq!(gpu(&tracker, A).state, GpuState::Ok);
-    assert_eq!(gpu(&tracker, A).readings.energy_joules, Some(1.5));
-}
-
-#[test]
-fn failures_are_counted_by_call_and_error_in_a_stable_order() {
-    let mut tracker = tracker(1);
-    report(&mut tracker, 0, identified(0, A), &[]);
-    report(&mut tracker, 0, polled(70.0, 0), &[("temperature", "unknown"), ("memory_info", "unknown")]);
-    report(&mut tracker, 0, polled(70.0, 0), &[("temperature", "unknown")]);
-    let counted = tracker.inventory().read_errors;
-    assert_eq!(
-        counted,
-        [
-            ReadError { call: "memory_info", error: "unknown", count: 1 },
-            ReadError { call: "temperature", error: "unknown", count: 2 },
-        ]
-    );
-}
-
-#[test]
 fn a_session_is_useful_while_one_gpu_may_recover() {
     let mut tracker = tracker(2);
     report(&mut tracker, 0, identified(0, A), &[]);
@@ -220,22 +166,6 @@ fn excluded_gpus_do_not_keep_a_session_open() {
 }
 
 #[test]
-fn an_unloaded_driver_makes_every_gpu_lost_but_listed() {
-    let mut tracker = tracker(2);
-    report(&mut tracker, 0, identified(0, A), &[]);
-    report(&mut tracker, 1, identified(1, B), &[]);
-    report(&mut tracker, 0, polled(70.0, 1_000), &[]);
-    report(&mut tracker, 1, polled(70.0, 1_000), &[]);
-    let lost = WorkerOutcome::SessionLost(NvmlState::DriverNotLoaded);
-    report(&mut tracker, 0, lost, &[("power_usage", "driver_not_loaded")]);
-    let inventory = tracker.inventory();
-    assert_eq!(inventory.nvml, NvmlState::DriverNotLoaded);
-    assert_eq!(inventory.expected, 2);
-    assert!(inventory.gpus.iter().all(|gpu| gpu.state == GpuState::Lost && gpu.readings.power_usage_watts.is_none()));
-    assert!(inventory.gpus.iter().all(|gpu| gpu.readings.energy_joules == Some(0.0)));
-}
-
-#[test]
 fn a_gpu_that_returns_at_another_index_is_the_same_gpu() {
     let mut tracker = tracker(2);
     report(&mut tracker, 0, identified(0, A), &[]);
@@ -251,42 +181,4 @@ fn a_gpu_that_returns_at_another_index_is_the_same_gpu() {
     assert_eq!(gpu(&tracker, B).identity.index, 0);
     assert_eq!(gpu(&tracker, B).readings.energy_joules, Some(4.0));
     assert_eq!(tracker.inventory().expected, 2);
-}
-
-#[test]
-fn a_failed_initialisation_is_counted_and_sets_the_state() {
-    let mut tracker = GpuTracker::new(Arc::default());
-    let absent = || NvmlUnavailable::DriverNotLoaded { library: "libnvidia-ml.so.1".to_owned() };
-    tracker.unavailable(&absent());
-    tracker.unavailable(&absent());
-    assert_eq!(tracker.inventory().nvml, NvmlState::DriverNotLoaded);
-    assert_eq!(tracker.inventory().init_errors, 2);
-}
-
-#[test]
-fn xids_are_counted_by_code_and_kept_when_the_gpu_is_lost() {
-    let mut tracker = tracker(1);
-    report(&mut tracker, 0, identified(0, A), &[]);
-    report(&mut tracker, 0, polled(70.0, 0), &[]);
-    for (code, at_us) in [(48, 1), (79, 2), (48, 3)] {
-        report(&mut tracker, 0, WorkerOutcome::Xid { code, at_us }, &[]);
-    }
-    report(&mut tracker, 7, WorkerOutcome::Xid { code: 13, at_us: 4 }, &[]);
-    report(&mut tracker, 0, lost(), &[]);
-    let gpu = gpu(&tracker, A);
-    assert_eq!((gpu.xids, gpu.xids_by_code), (Some(3), vec![(48, 2), (79, 1)]));
-    assert_eq!((gpu.last_xid, gpu.last_xid_us), (Some(48), Some(3)));
-}
-
-#[test]
-fn releasing_the_driver_sets_the_state_and_keeps_the_energy() {
-    let mut tracker = tracker(1);
-    report(&mut tracker, 0, identified(0, A), &[]);
-    report(&mut tracker, 0, polled(70.0, 1_000), &[]);
-    report(&mut tracker, 0, polled(70.0, 2_000), &[]);
-    tracker.released();
-    assert_eq!(tracker.inventory().nvml, NvmlState::Released);
-    assert_eq!(gpu(&tracker, A).state, GpuState::Lost);
-    assert_eq!(gpu(&tracker, A).readings, GpuReadings { energy_joules: Some(1.0), ..GpuReadings::default() });
-    assert!(!tracker.session_is_useful());
 }

@@ -196,11 +196,6 @@ mod tests {
     }
 
     #[test]
-    fn a_newer_architecture_is_labelled_with_its_number() {
-        assert_eq!(architecture(DeviceArchitecture::try_from(11)).as_deref(), Some("unknown_11"));
-    }
-
-    #[test]
     fn an_architecture_that_cannot_be_read_has_no_label() {
         assert_eq!(architecture(Ok(DeviceArchitecture::Unknown)), None);
         assert_eq!(architecture(Err(NvmlError::NotSupported)), None);

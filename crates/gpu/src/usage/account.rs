@@ -121,18 +121,6 @@ mod tests {
     }
 
     #[test]
-    fn an_engine_starts_at_zero_and_gets_the_differences_of_its_gpus() {
-        let mut account = GpuAccount::default();
-        account.polled("x", Some(A), poll(1000, 7_000_000));
-        account.polled("y", Some(A), poll(1500, 40));
-        assert_eq!(account.used(A), used(0, 0));
-        account.polled("x", Some(A), poll(2000, 7_000_500));
-        account.polled("y", Some(A), poll(2500, 47));
-        assert_eq!(account.used(A), used(507, 2000));
-        assert!(account.counts_energy("x", A) && !account.counts_energy("x", B));
-    }
-
-    #[test]
     fn a_poll_that_is_reported_again_counts_once() {
         let mut account = GpuAccount::default();
         for at in [0, 1000, 1000, 500] {
@@ -148,20 +136,6 @@ mod tests {
             account.polled("x", Some(A), poll(at, energy));
         }
         assert_eq!(account.used(A), used(300, 3000));
-    }
-
-    #[test]
-    fn a_gpu_that_vanishes_loses_its_time_but_no_joule() {
-        let mut account = GpuAccount::default();
-        account.polled("x", Some(A), poll(0, 100));
-        account.polled("x", Some(A), poll(1000, 200));
-        account.away("x");
-        account.away("x");
-        assert_eq!(account.used(A), used(100, 1000));
-        account.polled("x", Some(A), poll(60_000, 900));
-        assert_eq!(account.used(A), used(800, 1000));
-        account.polled("x", Some(A), poll(61_000, 1000));
-        assert_eq!(account.used(A), used(900, 2000));
     }
 
     #[test]
