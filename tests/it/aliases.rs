@@ -21,7 +21,6 @@ use trtllm_sources::{Batch, Presence};
 use crate::support::fold_page;
 use crate::support::page::{Page, name_of};
 
-mod dcgm;
 mod table;
 
 /// The value that a series with another exporter's name must have.

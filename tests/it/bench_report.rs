@@ -191,23 +191,6 @@ fn each_engine_of_a_file_has_a_report_of_its_own_and_a_reload_changes_it() {
     until(221.75);
 }
 
-/// Reports of real runs: of release 1.3, and of 0.16, which prints only text.
-#[test]
-fn reports_of_real_runs_are_read() {
-    for (file, rate, requests, gpus) in [
-        ("tests/fixtures/trtllm_bench_report_1.3.0rc12_gb10_REDUCED.json", 3.37, 1.0, ("tp_size", 1.0)),
-        ("tests/fixtures/trtllm_bench_console_0.16.0_llama70b_tp8.txt", 3575.3588, 7500.0, ("tp_size", 8.0)),
-    ] {
-        let daemon = Daemon::start(&["--source", SESSION, "--bench-report", file]);
-        let page = daemon.until(|page| {
-            ensure(page.find("nv_trt_llm_bench_duration_seconds", &[]).is_some(), || "no report".to_owned())
-        });
-        assert_eq!(page.get("nv_trt_llm_bench_output_tokens_per_second", &[]), rate);
-        assert_eq!(page.get("nv_trt_llm_bench_requests", &[]), requests);
-        assert_eq!(page.get("nv_trt_llm_bench_config", &[&format!("setting={}", gpus.0)]), gpus.1);
-    }
-}
-
 /// Six real runs on an H100. trtllm-bench printed each report, rounded to four digits, and wrote it as JSON.
 #[test]
 fn the_text_of_a_real_run_says_the_same_as_its_json() {

@@ -142,15 +142,6 @@ fn stalled_readers_that_reconnect_do_not_block_other_scrapes() {
 }
 
 #[test]
-fn an_incomplete_request_after_a_complete_one_has_a_deadline_too() {
-    let daemon = session(&[]);
-    let mut peer = connect(&daemon);
-    peer.write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\nGET /he").unwrap();
-    until(|| ensure(closed(&mut peer), || "the peer is still connected".to_owned()));
-    assert!(daemon.page().refused("timeout") >= 1);
-}
-
-#[test]
 fn unusual_requests_have_the_right_responses() {
     let daemon = session(&[]);
     an_invalid_request_gets_400_and_is_counted(&daemon);

@@ -127,16 +127,6 @@ impl Report {
     }
 }
 
-#[test]
-#[should_panic(expected = "llama was not watched")]
-fn nothing_is_known_about_an_engine_that_was_not_watched() {
-    let json = serde_json::json!({"exporters": [{"url": "http://e", "engines": [{"model": "m"}], "gpus": []}], "sources": [],
-        "findings": []});
-    let report = Report { json, code: 0 };
-    report.is_silent_about("m");
-    report.is_silent_about("llama");
-}
-
 fn config(engines: &[(&str, String)]) -> tempfile::NamedTempFile {
     let lines: String =
         engines.iter().map(|(model, source)| format!("- {{source: \"{source}\", model: {model}}}\n")).collect();

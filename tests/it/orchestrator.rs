@@ -8,7 +8,7 @@ use crate::support::orchestrator::{CountedSide, DisaggServer, cluster_info};
 use crate::support::page::Page;
 use crate::support::{ensure, until};
 
-pub(crate) fn start(server: &DisaggServer) -> Daemon {
+fn start(server: &DisaggServer) -> Daemon {
     let daemon = Daemon::start(&["--source", &server.source(), "--model", "llama", "--gpu", "off"]);
     daemon.until(|page| {
         let ready = page.find("nv_trt_llm_disagg_ready", &["model=llama"]);
@@ -228,22 +228,6 @@ fn a_recording_of_an_orchestrator_replays_its_totals() {
     };
     assert_eq!(disagg(&page), disagg(&before));
     assert!(disagg(&page).len() > 100);
-}
-
-#[test]
-fn top_has_a_line_for_each_side() {
-    let server = DisaggServer::start();
-    server.change(|counted| counted.cluster_info = cluster_info(2, 0));
-    let daemon = start(&server);
-    let output = doctor(&["top", &format!("http://{}", daemon.address), "--once", "--interval", "300ms"]);
-    let text = String::from_utf8_lossy(&output.stdout);
-    let words = |side: &str| -> Vec<&str> {
-        let line = text.lines().find(|line| line.split_whitespace().nth(2) == Some(side));
-        line.unwrap_or_else(|| panic!("{text}")).split_whitespace().collect()
-    };
-    assert_eq!(words("context")[..4], ["llama", "1", "context", "2"]);
-    assert_eq!(words("generation")[..6], ["llama", "1", "generation", "0", "of", "1"]);
-    assert!(text.contains("workers: 2 context, 0 of 1 generation"), "{text}");
 }
 
 #[test]

@@ -238,16 +238,6 @@ fn spans_over_grpc_are_requests() {
 }
 
 #[test]
-fn packed_spans_over_grpc_are_requests() {
-    spans_are_requests("grpc", "gzip");
-}
-
-#[test]
-fn spans_over_http_are_requests() {
-    spans_are_requests("http/protobuf", "none");
-}
-
-#[test]
 fn packed_spans_over_http_are_requests() {
     spans_are_requests("http/protobuf", "gzip");
 }

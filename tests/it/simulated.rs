@@ -54,33 +54,6 @@ fn every_request_of_a_finite_load_is_started_and_completed_once() {
 }
 
 #[test]
-fn the_same_seed_gives_the_same_totals_in_another_process() {
-    let totals = |page: &Page| {
-        [
-            "nv_trt_llm_iterations_total",
-            "nv_trt_llm_context_tokens_total",
-            "nv_trt_llm_generation_tokens_total",
-            "nv_trt_llm_kv_cache_blocks_missed_total",
-        ]
-        .map(|name| page.count(name, &[]))
-    };
-    let ((_one, first), (_other, second)) = (finished(), finished());
-    assert_eq!(totals(&first), totals(&second));
-}
-
-#[test]
-fn a_rate_above_the_engines_capacity_fills_its_queue_and_no_memory() {
-    let daemon = Daemon::start(&["--source", "sim:?speed=20&rate=1000&in_flight=80"]);
-    let page = daemon.until(|page| {
-        let completed = page.count("nv_trt_llm_requests_completed_total", &[]);
-        ensure(completed >= 200, || format!("{completed} of 200 requests completed"))
-    });
-    let active = page.get("nv_trt_llm_request_metrics", &["request_type=active"]);
-    // The batch and the queue are full.
-    assert_eq!((active, page.get("nv_trt_llm_queued_requests", &[])), (64.0, 16.0));
-}
-
-#[test]
 fn the_page_the_log_and_the_api_call_the_engine_simulated() {
     let daemon = Daemon::start(&["--source", "sim:"]);
     daemon.until_state(&[], "busy");

@@ -51,14 +51,6 @@ fn scrape(pki: &Pki, daemon: &Daemon) -> Page {
     Page::parse(response.split_once("\r\n\r\n").unwrap().1)
 }
 
-/// Waits until at least `wanted` connections have been closed because their deadline passed.
-fn until_timeouts(pki: &Pki, daemon: &Daemon, wanted: u64) {
-    until(|| {
-        let timeout = scrape(pki, daemon).refused("timeout");
-        ensure(timeout >= wanted, || format!("{timeout} of {wanted} were closed by their deadline"))
-    });
-}
-
 /// A scrape job with these settings.
 fn job(name: &str, daemon: &Daemon, settings: &str) -> String {
     format!("- {{job_name: {name}, static_configs: [{{targets: ['{}']}}], {settings}}}\n", daemon.address)
@@ -178,45 +170,6 @@ fn a_thousand_stalled_handshakes_are_closed_by_their_deadline_and_other_scrapes_
     });
     let grown = daemon.peak_memory().saturating_sub(before);
     assert!(grown < 20 << 20, "memory grew by {grown} bytes");
-}
-
-/// A TLS connection that requests many pages and reads no response.
-fn stalled(pki: &Pki, daemon: &Daemon) -> TlsPeer {
-    let mut peer = connect_tls(pki, daemon, "http/1.1").unwrap();
-    let request = "GET /metrics HTTP/1.1\r\nHost: x\r\nX-Prometheus-Scrape-Timeout-Seconds: 1\r\n\r\n";
-    peer.sock.set_nonblocking(true).unwrap();
-    // Writes as much as the daemon accepts: it stops reading requests while its responses are not read.
-    let _ = peer.write_all(request.repeat(2000).as_bytes());
-    let _ = peer.flush();
-    peer
-}
-
-#[test]
-fn tls_readers_that_stall_are_closed_by_their_deadline_and_other_scrapes_succeed() {
-    let pki = Pki::new();
-    let daemon = pki.serve(TLS);
-    for _ in 0..5 {
-        scrape(&pki, &daemon);
-    }
-    let before = daemon.peak_memory();
-    let mut peers: Vec<TlsPeer> = (0..9).map(|_| stalled(&pki, &daemon)).collect();
-    until_timeouts(&pki, &daemon, 9);
-    until(|| {
-        scrape(&pki, &daemon);
-        peers.retain_mut(|peer| !closed(&mut peer.sock));
-        ensure(peers.is_empty(), || format!("{} are still connected", peers.len()))
-    });
-    let grown = daemon.peak_memory().saturating_sub(before);
-    assert!(grown < 20 << 20, "memory grew by {grown} bytes");
-}
-
-#[test]
-fn http_2_is_not_negotiated() {
-    let pki = Pki::new();
-    let daemon = pki.serve(TLS);
-    assert!(connect_tls(&pki, &daemon, "h2").is_err(), "a client that offers only h2 must fail the handshake");
-    let peer = connect_tls(&pki, &daemon, "http/1.1").unwrap();
-    assert_eq!(peer.conn.alpn_protocol(), Some(&b"http/1.1"[..]));
 }
 
 #[test]
