@@ -74,12 +74,4 @@ mod tests {
             assert!(on_black.min(on_white) > 3.95, "{color}: {on_black:.2} on black, {on_white:.2} on white");
         }
     }
-
-    #[test]
-    fn without_colours_no_style_has_one() {
-        for tone in [Tone::Plain, Tone::Title, Tone::Minor, Tone::Good, Tone::Warning, Tone::Bad, Tone::Line(1)] {
-            let style = Theme { colors: false }.style(tone);
-            assert_eq!((style.fg, style.bg), (None, None), "{tone:?}");
-        }
-    }
 }
