@@ -154,8 +154,6 @@ fn remedy(why: &CertificateError) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use std::process::Command;
-
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     use tokio::net::TcpListener;
     use tokio_rustls::TlsAcceptor;
@@ -170,20 +168,6 @@ mod tests {
     struct Identity {
         certificate: String,
         key: String,
-    }
-
-    /// What `openssl req -x509` writes, if openssl is there: a self-signed certificate that is an authority.
-    fn by_openssl(days: &str) -> Option<Identity> {
-        let folder = tempfile::tempdir().unwrap();
-        let path = |name: &str| folder.path().join(name);
-        let made = Command::new("openssl")
-            .args(["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", days, "-subj", "/CN=localhost"])
-            .args(["-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"])
-            .args(["-keyout".as_ref(), path("key").as_os_str(), "-out".as_ref(), path("pem").as_os_str()])
-            .output();
-        made.ok().filter(|made| made.status.success())?;
-        let read = |name: &str| std::fs::read_to_string(path(name)).unwrap();
-        Some(Identity { certificate: read("pem"), key: read("key") })
     }
 
     /// The same kind of certificate, made without openssl.
@@ -226,25 +210,6 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_self_signed_certificate_is_accepted_if_the_ca_file_contains_exactly_it() {
-        let identities = [by_openssl("1"), Some(self_signed(|_| {}))];
-        for identity in identities.into_iter().flatten() {
-            for host in ["localhost", "127.0.0.1"] {
-                let bundle = format!("{}{}", self_signed(|_| {}).certificate, identity.certificate);
-                for trusted in [&identity.certificate, &bundle] {
-                    let page = read(&identity, host, trusted).await;
-                    assert_eq!(page.map_err(|error| error.to_string()).as_deref(), Ok(b"[]".as_slice()), "{host}");
-                }
-            }
-            // Another certificate with the same names, from the same program.
-            let other = by_openssl("1").filter(|_| identity.key.contains("PRIVATE KEY"));
-            let other = other.unwrap_or_else(|| self_signed(|_| {}));
-            let error = read(&identity, "localhost", &other.certificate).await.unwrap_err().to_string();
-            assert!(error.contains("the certificate of https://localhost") && error.contains("--ca-file"), "{error}");
-        }
-    }
-
-    #[tokio::test]
     async fn name_validity_and_purpose_of_a_certificate_in_the_ca_file_are_checked() {
         use rcgen::ExtendedKeyUsagePurpose::{ClientAuth, ServerAuth};
         let year = rcgen::date_time_ymd;
@@ -267,25 +232,6 @@ mod tests {
         // The control: the purpose of a server.
         let server = self_signed(|params| params.extended_key_usages = vec![ServerAuth]);
         read(&server, "localhost", &server.certificate).await.unwrap();
-    }
-
-    #[tokio::test]
-    async fn a_certificate_that_an_authority_in_the_ca_file_has_signed_is_accepted_as_before() {
-        let key = rcgen::KeyPair::generate().unwrap();
-        let mut params = rcgen::CertificateParams::new(Vec::new()).unwrap();
-        params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
-        let authority = params.self_signed(&key).unwrap().pem();
-        let issuer = rcgen::Issuer::new(params, key);
-        let key = rcgen::KeyPair::generate().unwrap();
-        let certificate = rcgen::CertificateParams::new(["localhost".to_owned()]).unwrap();
-        let certificate = certificate.signed_by(&key, &issuer).unwrap().pem();
-        let identity = Identity { certificate, key: key.serialize_pem() };
-        read(&identity, "localhost", &authority).await.unwrap();
-        // The file may also have the server's certificate without its authority, as for OpenSSL and Go.
-        read(&identity, "localhost", &identity.certificate).await.unwrap();
-        let other = self_signed(|params| params.distinguished_name.push(rcgen::DnType::CommonName, "other"));
-        let error = read(&identity, "localhost", &other.certificate).await.unwrap_err().to_string();
-        assert!(error.contains("UnknownIssuer"), "{error}");
     }
 
     /// Answers each connection with `answer`, after the first bytes of the client.

@@ -104,26 +104,4 @@ mod tests {
         assert_eq!((report.requests.count, report.requests.concurrent), (Some(7500.0), None));
         assert_eq!(report.latency_stats, BenchLatencies::default());
     }
-
-    /// The headings and names are those of release 1.3, the values are invented.
-    #[test]
-    fn the_text_of_the_pytorch_backend_has_percentiles() {
-        let text = "[TRT-LLM] [I] ready: yes\n\n===\n= PYTORCH BACKEND\n===\nModel:\t\t\tm\nTensorRT LLM Version:\t1.3.0\nDtype:\t\t\tbfloat16\n\
-            KV Cache Dtype:\t\tNone\nTP Size:                2\nEP Size:                None\nKV Memory Percentage:   90.00%\n\
-            Number of requests:             8\nNumber of concurrent requests:  7.5000\n\
-            Total Output Throughput (tokens/sec):             12.5000\nTotal Latency (ms):                               99.0000\n\
-            Average request latency (ms):                     3.0000\nPer GPU Output Throughput (tps/gpu):              6.2500\n\
-            Average time-to-first-token [TTFT] (ms):          1.5000\n[TTFT] MINIMUM: 1.0000\n[TTFT] P50    : 1.2500\n\
-            [GTPS] AVERAGE: 40.0000\n[Latency] P99    : 4.0000\n[Latency] AVERAGE: 3.2500\n";
-        let report = parse(text).unwrap();
-        assert_eq!(report.metadata.backend.as_deref(), Some("Pytorch"));
-        assert_eq!((report.metadata.version.as_deref(), report.metadata.kv_cache_dtype), (Some("1.3.0"), None));
-        assert_eq!((report.configuration.tp_size, report.configuration.ep_size), (Some(2.0), None));
-        assert_eq!(report.requests.concurrent, Some(7.5));
-        let BenchLatencies { ttft_ms, tbt_ms, e2e_ms } = report.latency_stats;
-        assert_eq!((ttft_ms.min, ttft_ms.p50, ttft_ms.avg), (Some(1.0), Some(1.25), Some(1.5)));
-        assert_eq!((e2e_ms.p99, e2e_ms.avg, tbt_ms), (Some(4.0), Some(3.25), Percentiles::default()));
-        assert_eq!(report.performance.user_generation_per_sec.avg, Some(40.0));
-        assert_eq!(report.performance.gpu_token_throughput_per_sec, Some(6.25));
-    }
 }

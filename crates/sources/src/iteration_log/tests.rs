@@ -315,25 +315,6 @@ fn add(path: &Path, iters: std::ops::RangeInclusive<u64>) {
 }
 
 #[test]
-fn a_file_is_followed_when_it_is_renamed_and_when_it_is_truncated() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("serve.log");
-    let mut log = FollowedLog::new(path.clone(), false);
-    assert!(log.poll(&mut Batch::default()).unwrap_err().to_string().contains("log:"), "it does not exist yet");
-    add(&path, 1..=3);
-    assert_eq!(iters(&mut log), [1, 2], "the record of a pass needs the line of the next");
-    add(&path, 4..=5);
-    fs::rename(&path, directory.path().join("serve.log.1")).unwrap();
-    add(&path, 6..=7);
-    assert_eq!(iters(&mut log), [3, 4, 5, 6]);
-    OpenOptions::new().write(true).open(&path).unwrap().set_len(0).unwrap();
-    add(&path, 8..=10);
-    assert_eq!(iters(&mut log), [7, 8, 9]);
-    log.last = Instant::now().checked_sub(PATIENCE).unwrap();
-    assert_eq!(iters(&mut log), [10], "an idle engine writes no line");
-}
-
-#[test]
 fn a_link_leads_to_the_next_file_and_old_lines_count_only_if_asked() {
     let directory = tempfile::tempdir().unwrap();
     let [first, second, link] = ["0.log", "1.log", "serve.log"].map(|name| directory.path().join(name));

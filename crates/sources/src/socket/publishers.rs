@@ -333,13 +333,4 @@ mod tests {
         }
         assert_eq!((left, refused(&many, PublisherRefusal::Full)), (3, 3 + 2));
     }
-
-    #[tokio::test]
-    async fn only_listed_users_may_publish_and_nobody_is_listed_by_default() {
-        let publishers = publishers(2, &[1000]);
-        for (uid, admitted) in [(Some(1000), true), (Some(0), false), (Some(1001), false), (None, false)] {
-            assert_eq!(publishers.admit(uid).await.is_some(), admitted, "{uid:?}");
-        }
-        assert_eq!(refused(&publishers, PublisherRefusal::Uid), 3);
-    }
 }

@@ -100,24 +100,6 @@ async fn connections_without_a_hello_share_one_name() {
     assert_eq!(fixture.joined(), ["tensorrt_llm 3"]);
 }
 
-#[tokio::test(start_paused = true)]
-async fn an_engine_without_a_publisher_for_an_hour_makes_room() {
-    let mut fixture = fixture();
-    let registrations: Vec<Registration> = (0..64).map(|pid| fixture.claim(&derived("llama", pid))).collect();
-    let ids: Vec<u64> = std::iter::from_fn(|| fixture.joined.try_recv().ok()).map(|joined| joined.id).collect();
-    let refused = fixture.socket.claims(Some(&hello("one more", "1", 1))).unwrap_err();
-    assert_eq!(refused, Refused::TooMany);
-    drop(registrations);
-    let kept = fixture.claim(&derived("llama", 5));
-    tokio::time::advance(HOUR - Duration::from_secs(1)).await;
-    assert!(ids.iter().all(|id| !fixture.names.forget(*id)));
-    tokio::time::advance(Duration::from_secs(1)).await;
-    assert_eq!(ids.iter().filter(|id| fixture.names.forget(**id)).count(), 63);
-    drop(kept);
-    assert!(ids.iter().filter(|id| !fixture.names.forget(**id)).count() == 1, "gone for less than an hour");
-    let _one_more = fixture.claim(&hello("one more", "1", 1));
-}
-
 #[tokio::test]
 async fn names_of_the_configuration_and_of_other_sockets_are_taken() {
     let fixture = fixture();
@@ -160,20 +142,6 @@ async fn a_long_name_is_cut_where_discovery_cuts_it() {
     let _derived = fixture.claim(&derived(&long("z/llama"), 5));
     assert_eq!(fixture.joined(), ["llama 2"]);
     drop(first);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_hello_with_an_unclear_name_is_refused_by_name_and_never_nameless() {
-    let mut fixture = fixture();
-    for (unclear, text) in [
-        (Hello { unclear: Some("version"), ..hello("llama", "", 1) }, "model \"llama\" has no valid version"),
-        (Hello::unreadable(), "a publisher has no valid hello"),
-    ] {
-        let refused = fixture.socket.waits(&unclear).await.unwrap_err();
-        assert_eq!(refused.reason(), PublisherRefusal::Name);
-        assert!(refused.to_string().contains(text), "{refused}");
-    }
-    assert_eq!(fixture.joined(), [""; 0]);
 }
 
 #[tokio::test(start_paused = true)]
