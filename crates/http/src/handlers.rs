@@ -126,20 +126,3 @@ fn selection(query: &str) -> Result<Selection, String> {
     }
     Ok(Selection::of(&groups))
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_task_without_progress_fails_the_health_check_until_it_continues() {
-        let heartbeats = Heartbeats::default();
-        let heartbeat = heartbeats.register("the driver of engine m 1".to_owned());
-        assert_eq!(healthy(&heartbeats).status(), StatusCode::OK);
-        (0..60).for_each(|_| _ = heartbeats.check());
-        assert_eq!(healthy(&heartbeats).status(), StatusCode::SERVICE_UNAVAILABLE);
-        heartbeat.beat();
-        heartbeats.check();
-        assert_eq!(healthy(&heartbeats).status(), StatusCode::OK);
-    }
-}

@@ -468,22 +468,6 @@ mod tests {
     use trtllm_engines::State;
 
     #[test]
-    fn the_engine_shows_the_counters_of_its_intake() {
-        let name = EngineName::new("m", "1", "test");
-        let (state, at) = (State::new(vec![name]), Moment::now());
-        let mut intake = Intake::new(Arc::clone(&state.slots()[0]), Duration::from_secs(15));
-        let mut batch = Batch::default();
-        intake.end_poll(&mut batch, Duration::ZERO, Ok(Presence::Present), at);
-        batch.reject(RejectReason::TooLong);
-        let error = SourceError::Engine { cause: "stopped".to_owned() };
-        intake.end_poll(&mut batch, Duration::ZERO, Err(&error), at);
-        let metrics = intake.engine().source.metrics.clone();
-        assert_eq!(metrics.polls.get(), 2);
-        assert_eq!(metrics.errors.each_ref().map(|count| count.get()), [0, 0, 0, 0, 0, 0, 0, 1]);
-        assert_eq!(metrics.rejected.each_ref().map(|count| count.get()), [0, 0, 1, 0, 0, 0]);
-    }
-
-    #[test]
     fn the_beginning_of_a_polls_error_is_kept_as_short_printable_text() {
         let (state, start) = (State::new(vec![EngineName::new("m", "1", "test")]), Moment::now());
         let mut intake = Intake::new(Arc::clone(&state.slots()[0]), Duration::from_secs(15));

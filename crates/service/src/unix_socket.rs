@@ -189,31 +189,4 @@ mod tests {
         let _listener = socket.listen(BACKLOG).unwrap();
         UnixStream::connect(&path).await.unwrap();
     }
-
-    #[tokio::test]
-    async fn a_socket_left_behind_is_replaced() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("x.sock");
-        drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
-        bind(&path).await.unwrap();
-    }
-
-    #[tokio::test]
-    async fn a_socket_or_file_that_another_process_put_in_place_is_kept() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("x.sock");
-        drop(bind(&path).await.unwrap().1);
-        assert!(!path.exists(), "its own");
-        let (_listener, file) = bind(&path).await.unwrap();
-        std::fs::remove_file(&path).unwrap();
-        let _theirs = std::os::unix::net::UnixListener::bind(&path).unwrap();
-        drop(file);
-        assert!(path.exists(), "another socket");
-        std::fs::remove_file(&path).unwrap();
-        let (_listener, file) = bind(&path).await.unwrap();
-        std::fs::rename(&path, folder.path().join("moved")).unwrap();
-        std::fs::write(&path, "theirs").unwrap();
-        drop(file);
-        assert!(path.exists(), "a file");
-    }
 }
