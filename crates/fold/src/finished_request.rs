@@ -476,17 +476,6 @@ mod tests {
     }
 
     #[test]
-    fn two_clocks_have_no_latency_between_them() {
-        let mut entry = pair();
-        entry["ctx_perf_metrics"]["perf_metrics"]["timing_metrics"] =
-            json!({"arrival_time": 5000.0, "first_scheduled_time": 5000.25, "first_token_time": 5000.75});
-        let times = totals(&[entry]).times;
-        assert_eq!((shown(&times.e2e_latency), shown(&times.inference_time)), ((1, 3.0), (1, 2.5)));
-        assert_eq!((shown(&times.queue_time), shown(&times.decode_time)), ((1, 0.25), (1, 2.5)));
-        assert_eq!(times.time_to_first_token.count(), 0);
-    }
-
-    #[test]
     fn the_only_part_of_an_entry_gives_all_latencies() {
         for (missing, queue, e2e) in [("ctx_perf_metrics", 0.5, 3.0), ("gen_perf_metrics", 0.25, 0.75)] {
             let mut entry = pair();

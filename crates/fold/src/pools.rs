@@ -243,21 +243,6 @@ mod tests {
     }
 
     #[test]
-    fn pools_shared_by_windows_count_once() {
-        let (pools, totals) = fold(&[json!({
-            "kvCacheIterationStats": {
-                "1024": {"primaryMaxNumBlocks": 0, "iterAllocTotalBlocks": 5, "iterOnboardBytes": 64},
-                "4096": {"primaryMaxNumBlocks": 0, "iterAllocTotalBlocks": 2, "iterOnboardBytes": 32}},
-            "kvCacheIterationStatsByPoolGroup": {
-                "0": {"primaryMaxNumBlocks": 100, "iterAllocTotalBlocks": 7, "iterOnboardBytes": 96, "slotSize": [1000]},
-                "1": {"primaryMaxNumBlocks": 40, "iterAllocTotalBlocks": 3, "windowSizes": [], "slotSize": [8, 8]}},
-        })]);
-        assert_eq!((pools.gpu.primary_max_num_blocks, pools.groups), (Some(140), Some(2)));
-        assert_eq!(pools.gpu_bytes.max, Some(100 * 1000 + 40 * 16), "each group has its own size");
-        assert_eq!((totals.events.iter_alloc_total_blocks, totals.events.iter_onboard_bytes), (Some(10), Some(96)));
-    }
-
-    #[test]
     fn lookups_come_from_life_cycles_of_attention_and_a_missing_kind_counts_as_attention() {
         let (pools, totals) = fold(&[json!({
             "kvCacheIterationStats": {"4096": {"iterReusedBlocks": 90, "iterMissedBlocks": 90}},

@@ -202,43 +202,6 @@ mod tests {
     }
 
     #[test]
-    fn only_increases_since_the_first_reading_count() {
-        let page = |stop: u64, tokens: u64, errors: u64| {
-            format!(
-                "trtllm_request_success_total{{finished_reason=\"stop\"}} {stop}\n\
-                 trtllm_prompt_tokens_total {tokens}\ntrtllm_request_error_total{{http_code=\"400\"}} {errors}\n"
-            )
-        };
-        let first = fold(&[&page(50, 5000, 3)]);
-        assert_eq!((first.totals.finished, first.totals.prompt_tokens()), (Some(Finished::default()), Some(0)));
-        assert_eq!((first.totals.server.errors["400"], first.server.finished()), (0, Some(0)));
-        let second = fold(&[&page(50, 5000, 3), &page(54, 5400, 4)]);
-        assert_eq!((second.totals.finished.unwrap()[0], second.totals.prompt_tokens()), (4, Some(400)));
-        assert_eq!((second.totals.server.errors["400"], second.server.finished()), (1, Some(5)));
-    }
-
-    #[test]
-    fn a_server_that_has_restarted_counts_from_0_in_all_its_counters() {
-        let page = |stop: u64, length: u64, tokens: u64| {
-            format!(
-                "trtllm_request_success_total{{finished_reason=\"stop\"}} {stop}\n\
-                 trtllm_request_success_total{{finished_reason=\"length\"}} {length}\n\
-                 trtllm_prompt_tokens_total {tokens}\n"
-            )
-        };
-        let mut folded = fold(&[&page(20, 1, 5000), &page(20, 1, 5400)]);
-        folded.restart(&mut ());
-        let more = page(5, 1, 5600);
-        folded.absorb_server_metrics(&parse(&more), Instant::now(), &mut ());
-        let finished = folded.totals.finished.unwrap();
-        assert_eq!((finished[0], finished[FinishReason::Length as usize]), (5, 1));
-        assert_eq!((folded.totals.prompt_tokens(), folded.server.finished()), (Some(400 + 5600), Some(6)));
-        // Control: nothing shows a restart yet, so nothing counts.
-        let folded = fold(&[&page(20, 1, 5000), &page(20, 1, 5400), &more]);
-        assert_eq!((folded.totals.prompt_tokens(), folded.server.finished()), (Some(400), Some(0)));
-    }
-
-    #[test]
     fn a_series_that_appears_later_began_at_0() {
         let folded = fold(&[
             "trtllm_prompt_cached_tokens_total 0",
@@ -329,24 +292,6 @@ mod tests {
                 (histogram.count(), histogram.sum(), through)
             })
             .collect()
-    }
-
-    #[test]
-    fn without_entries_the_times_of_requests_come_from_the_page() {
-        let mut folded = RequestFold::default();
-        folded.absorb_server_metrics(&times("1", 10, 20), Instant::now(), &mut ());
-        assert_eq!((observed(&mut folded), folded.totals.source), (vec![(0, 0.0, 0); 7], None));
-        folded.absorb_server_metrics(&times("1", 12, 21), Instant::now(), &mut ());
-        assert_eq!(observed(&mut folded), [(3, 0.625, 3); 7]);
-        assert_eq!(folded.totals.source, Some(RequestSource::Server));
-        // An entry that comes after all is of a request on the page, until the server restarts.
-        let entry = r#"{"perf_metrics": {"timing_metrics": {"arrival_time": 1.0, "last_token_time": 2.0}}}"#;
-        let entry = serde_json::from_str::<PerfMetricsEntry>(entry).unwrap();
-        folded.absorb_perf_metrics(&entry, &EntryContext::default(), Instant::now(), &mut ());
-        assert_eq!(observed(&mut folded), [(3, 0.625, 3); 7]);
-        folded.restart(&mut ());
-        folded.absorb_perf_metrics(&entry, &EntryContext::default(), Instant::now(), &mut ());
-        assert_eq!((folded.totals.times.e2e_latency.count(), folded.totals.source), (4, Some(RequestSource::Entries)));
     }
 
     /// The fold after 20 polls, one each second. In each, a request ends that has an entry, and `answers` are added to the page.

@@ -105,16 +105,6 @@ fn the_idle_flush_of_an_executor_without_latencies_is_not_an_iteration() {
 }
 
 #[test]
-fn completed_requests_that_are_repeated_after_the_flush_count_once() {
-    let mut bench = Bench::new();
-    bench.all(&[working(1), flush(2, 2)]);
-    let repeated = IterationStats { num_completed_requests: Some(2), ..working(2) };
-    assert_eq!(bench.absorb(&repeated).requests_completed, 2);
-    let next = IterationStats { num_completed_requests: Some(3), ..working(3) };
-    assert_eq!(bench.absorb(&next).requests_completed, 5);
-}
-
-#[test]
 fn completed_requests_count_once_if_the_flush_was_lost() {
     let mut bench = Bench::new();
     bench.absorb(&working(1));
@@ -312,14 +302,6 @@ fn a_new_process_is_a_restart_even_if_iteration_numbers_keep_growing() {
     bench.engine.set_process(4712, &mut ());
     let totals = bench.absorb(&with_kv(working(9), 3, 0));
     assert_eq!((totals.engine_restarts, totals.losses.lost, totals.kv.reused_blocks), (1, 0, Some(3)));
-}
-
-#[test]
-fn cumulative_kv_counts_become_increases_since_the_first_record() {
-    let mut bench = Bench::new();
-    let totals =
-        bench.all(&[with_kv(working(7), 500, 400), with_kv(working(8), 510, 402), with_kv(flush(9, 1), 511, 402)]);
-    assert_eq!((totals.kv.reused_blocks, totals.kv.missed_blocks), (Some(11), Some(2)));
 }
 
 #[test]
