@@ -1,5 +1,5 @@
-//! Tests the program as a client. A client that only adds up the records, and that knows the documented quirks of
-//! TensorRT-LLM, gets the totals that the program reports as the truth.
+//! Tests the program as a client: its paths, its commands, and what each release shows. The tests of the exporter compare
+//! its counts with those of the exporter.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -75,142 +75,8 @@ impl Drop for Server {
     }
 }
 
-/// Sums over the records that the client received.
-#[derive(Debug, Default)]
-struct Sums {
-    iterations: u64,
-    started: u64,
-    completed: u64,
-    context_tokens: u64,
-    generation_tokens: u64,
-    flushes: u64,
-    /// Iterations that are missing between the records.
-    lost: u64,
-    next: Option<u64>,
-    /// The iteration of the last flush record, which the C++ Executor writes when it becomes idle. The next record has the
-    /// same iteration, and repeats the completed requests.
-    flushed: Option<u64>,
-}
-
-impl Sums {
-    fn add(&mut self, records: &Value) {
-        for record in records.as_array().unwrap() {
-            let (batch, iter) = (&record["inflightBatchingStats"], record["iter"].as_u64().unwrap());
-            let number = |value: &Value| value.as_u64().unwrap();
-            if self.flushed != Some(iter) {
-                self.completed += number(&record["numCompletedRequests"]);
-            }
-            if record["numActiveRequests"] == 0 && batch["numScheduledRequests"] == 0 {
-                self.flushes += 1;
-                self.flushed = Some(iter);
-                continue;
-            }
-            self.iterations += 1;
-            self.started += number(&record["numNewActiveRequests"]);
-            self.context_tokens += number(&batch["numCtxTokens"]);
-            self.generation_tokens += number(&batch["numGenRequests"]);
-            // A pass of the PyTorch loop without a batch has a number and no record. Since 1.4, records have numbers of
-            // their own.
-            let is_pytorch = record["staticBatchingStats"].is_object();
-            let sequence = record["statsSequence"].as_u64().or((!is_pytorch).then_some(iter));
-            if let Some(sequence) = sequence {
-                self.lost += sequence - self.next.unwrap_or_default();
-                self.next = Some(sequence + 1);
-            }
-        }
-    }
-
-    fn assert_true(&self, truth: &Value) {
-        for (name, sum) in [
-            ("iterations", self.iterations),
-            ("started_requests", self.started),
-            ("completed_requests", self.completed),
-            ("context_tokens", self.context_tokens),
-            ("generation_tokens", self.generation_tokens),
-        ] {
-            assert_eq!(
-                (sum, sum),
-                (truth[name].as_u64().unwrap(), truth["handed_out"][name].as_u64().unwrap()),
-                "{name}"
-            );
-        }
-        assert_eq!(self.flushes, truth["flush_records"]);
-    }
-}
-
 fn at_least(name: &'static str, number: u64) -> impl Fn(&Value) -> bool {
     move |truth| truth[name].as_u64() >= Some(number)
-}
-
-#[test]
-fn sums_of_the_records_are_the_truth() {
-    for (backend, release) in [("tensorrt", "1.1"), ("pytorch", "1.0"), ("pytorch", "1.4")] {
-        let server = Server::start(&["--ring", "100000", "--backend", backend, "--release", release]);
-        let mut sums = Sums::default();
-        for reached in [500, 1000, 1500] {
-            server.until(at_least("iterations", reached));
-            sums.add(&server.get("/metrics"));
-        }
-        server.control(r#"{"stop":true}"#);
-        sums.add(&server.get("/metrics"));
-        let truth = server.get("/truth");
-        sums.assert_true(&truth);
-        assert_eq!((sums.lost, truth["lost"].as_u64()), (0, Some(0)));
-        assert_eq!(sums.flushes > 0, backend == "tensorrt");
-        let entries = server.get("/perf_metrics").as_array().unwrap().len() as u64;
-        assert_eq!(entries, truth["perf_metrics"], "{backend} {release}");
-        assert!(entries > 0);
-    }
-}
-
-#[test]
-fn a_full_ring_drops_the_oldest_records() {
-    let server = Server::start(&["--ring", "100", "--backend", "pytorch"]);
-    server.until(at_least("lost", 300));
-    server.control(r#"{"stop":true}"#);
-    let mut sums = Sums::default();
-    sums.add(&server.get("/metrics"));
-    let truth = server.get("/truth");
-    assert_eq!((sums.iterations, sums.lost), (100, truth["lost_iterations"].as_u64().unwrap()));
-    assert_eq!(sums.iterations + sums.lost, truth["iterations"]);
-}
-
-#[test]
-fn a_drained_engine_has_finished_all_requests_and_goes_on_later() {
-    for backend in ["tensorrt", "pytorch"] {
-        let server = Server::start(&["--backend", backend]);
-        server.until(at_least("completed_requests", 10));
-        server.control(r#"{"drain":true}"#);
-        let truth = server.until(|truth| truth["idle"] == true);
-        assert_eq!(truth["started_requests"], truth["completed_requests"], "{backend}");
-        assert_eq!((&truth["active_requests"], &truth["queued_requests"]), (&0.into(), &0.into()));
-        let before = server.get("/truth")["iterations"].as_u64().unwrap();
-        assert_eq!(truth["iterations"], before, "it is idle");
-        server.control(r#"{"drain":false}"#);
-        server.until(at_least("iterations", before + 10));
-    }
-}
-
-#[test]
-fn each_mode_breaks_the_answers_as_requested() {
-    let server = Server::start(&[]);
-    server.until(at_least("iterations", 20));
-    server.control(r#"{"mode":"500"}"#);
-    assert_eq!(server.ask("GET", "/metrics", "").0, 500);
-    server.control(r#"{"mode":"not-json"}"#);
-    assert!(server.ask("GET", "/metrics", "").1.starts_with("<html>"));
-    server.control(r#"{"mode":"truncated","stop":true}"#);
-    let body = server.ask("GET", "/metrics", "").1;
-    assert!(serde_json::from_str::<Value>(&body).is_err());
-    let truth = server.get("/truth");
-    let whole = body.rfind(",{\"attentionDpRank\"").unwrap();
-    let mut sums = Sums::default();
-    sums.add(&serde_json::from_str(&format!("{}]", &body[..whole])).unwrap());
-    assert_eq!(truth["salvageable"]["iterations"], sums.iterations);
-    assert_eq!((&truth["cut"], &truth["served"]), (&1.into(), &0.into()));
-    server.control(r#"{"mode":"ok","stop":false}"#);
-    assert!(server.get("/metrics").is_array());
-    assert_eq!(server.ask("POST", "/control", r#"{"mode":"nonsense"}"#).0, 400);
 }
 
 #[test]
@@ -264,7 +130,6 @@ fn each_path_of_trtllm_serve_and_of_the_orchestrator_answers() {
     assert_eq!(orchestrator.ask("GET", "/metrics", "").0, 404);
 }
 
-/// The Unix time in seconds.
 #[test]
 fn the_driver_shows_the_gpu_of_each_stage_and_why_it_is_slow() {
     let server = Server::of("sim:?scenario=clocks-power", &[]);
@@ -280,6 +145,7 @@ fn the_driver_shows_the_gpu_of_each_stage_and_why_it_is_slow() {
     assert!(watts.len() > 1 && watts[1..].iter().all(|waiting| *waiting < watts[0]), "{gpus}");
 }
 
+/// The Unix time in seconds.
 fn now() -> String {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs().to_string()
 }
@@ -302,50 +168,6 @@ fn a_context_server_ends_its_requests_as_not_finished_since_1_3() {
         let truth = server.until(at_least("perf_metrics", 5));
         let ended = series(&server, &format!("{family}{{finished_reason=\"{reason}\"")).unwrap();
         assert!(ended >= truth["perf_metrics"].as_f64().unwrap(), "{release}: {ended}");
-    }
-}
-
-#[test]
-fn the_arrival_of_an_entry_is_before_tokenising_until_1_2_and_after_it_since_1_3() {
-    for (backend, release, is_before) in [
-        ("tensorrt", "1.1", true),
-        ("pytorch", "0.20", true),
-        ("pytorch", "1.2", true),
-        ("pytorch", "1.3", false),
-        ("pytorch", "1.4", false),
-    ] {
-        let server = Server::of("sim:?scenario=frontend&speed=10", &["--backend", backend, "--release", release]);
-        server.until(at_least("perf_metrics", 5));
-        for entry in server.get("/perf_metrics").as_array().unwrap() {
-            let times = &entry["perf_metrics"]["timing_metrics"];
-            assert_eq!(times["arrival_time"] == times["server_arrival_time"], is_before, "{backend} {release} {times}");
-        }
-    }
-}
-
-#[test]
-fn an_orchestrator_counts_no_error_of_a_stream_that_a_worker_refuses() {
-    for (nonstream, has_errors) in [("0", false), ("1", true)] {
-        // The generation server of this scenario refuses a fifth of the requests.
-        let generation = ["--disaggregated", "orchestrator", "--generation", "sim:?scenario=errors", "--start", &now()];
-        let server = Server::of(&format!("sim:?rate=8&wave=0&speed=10&nonstream={nonstream}"), &generation);
-        let count = |name: &str| series(&server, &format!("{name}_total ")).unwrap();
-        let deadline = Instant::now() + Duration::from_secs(60);
-        while count("gen_completed_requests") < 100.0 {
-            assert!(Instant::now() < deadline, "{}", server.ask("GET", "/prometheus/metrics", "").1);
-            std::thread::sleep(Duration::from_millis(50));
-        }
-        server.control(r#"{"stop":true}"#);
-        let (total, completed) = (count("gen_total_requests"), count("gen_completed_requests"));
-        let (errors, retries) = (count("gen_error_requests"), count("gen_retry_requests"));
-        assert_eq!((errors > 10.0, retries > 10.0), (has_errors, has_errors), "{errors} {retries}");
-        assert_eq!(count("internal_errors"), errors, "the client of a stream has its response already");
-        // A fifth is refused. Without streaming, these calls are completed, too.
-        assert_eq!(total - completed > 10.0 && (total - completed) / total > 0.1, !has_errors, "{total} {completed}");
-        assert_eq!((count("ctx_error_requests"), count("ctx_retry_requests")), (0.0, 0.0));
-        assert_eq!(count("nonstream_requests") > 0.0, has_errors);
-        assert_eq!(count("stream_requests") > 0.0, !has_errors);
-        assert_eq!(count("ctx_total_requests"), count("total_requests"));
     }
 }
 
