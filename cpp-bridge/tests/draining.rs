@@ -133,13 +133,6 @@ fn an_engine_that_hangs_with_active_requests_writes_no_more_records() {
     assert!(engine.can_enqueue_requests());
 }
 
-#[test]
-fn an_engine_can_be_dropped_while_it_runs() {
-    for speed in ["max", "1"] {
-        drop(Executor::open(&format!("sim:?rate=100&speed={speed}"), &KEEP_ALL).unwrap());
-    }
-}
-
 fn without_time(rows: Vec<IterationRow>) -> Vec<IterationRow> {
     rows.into_iter().map(|row| IterationRow { timestamp: [0; 26], ..row }).collect()
 }

@@ -23,16 +23,6 @@ fn sum(rows: &[IterationRow], value: impl Fn(&IterationRow) -> i64) -> u64 {
 }
 
 #[test]
-fn the_same_seed_gives_the_same_records_and_another_seed_does_not() {
-    let run = |seed: u32| {
-        let options = format!("seed={seed}&spec_draft_len=3&policy=max_utilization&kv_blocks=200");
-        without_time(all_iterations(&mut finished(100, &options, &KEEP_ALL)))
-    };
-    assert_eq!(run(7), run(7));
-    assert_ne!(run(7), run(8));
-}
-
-#[test]
 fn the_records_do_not_depend_on_the_speed() {
     let run = |speed: &str| {
         let engine = Executor::open(&format!("sim:?requests=20&speed={speed}"), &KEEP_ALL);
@@ -69,15 +59,6 @@ fn sums_over_the_records_equal_the_truth_without_repetitions() {
 }
 
 #[test]
-fn iteration_numbers_rise_by_one_except_after_a_flush() {
-    let rows = all_iterations(&mut finished(100, "rate=2", &KEEP_ALL));
-    for pair in rows.windows(2) {
-        let step = i64::from(pair[0].num_active_requests > 0);
-        assert_eq!(pair[1].iter, pair[0].iter + step);
-    }
-}
-
-#[test]
 fn limits_and_the_cache_are_never_exceeded() {
     let options = "rate=100&max_batch_size=16&max_num_tokens=300&kv_blocks=120&policy=max_utilization";
     for row in all_iterations(&mut finished(200, options, &KEEP_ALL)) {
@@ -88,25 +69,6 @@ fn limits_and_the_cache_are_never_exceeded() {
         let parts = row.inflight_num_context_requests + row.inflight_num_gen_requests;
         assert_eq!(row.inflight_num_scheduled_requests, parts);
     }
-}
-
-#[test]
-fn a_small_cache_pauses_requests_or_makes_them_wait_depending_on_the_policy() {
-    let crowded = "rate=50&kv_blocks=60";
-    let pausing = finished(100, &format!("{crowded}&policy=max_utilization"), &KEEP_ALL);
-    assert!(pausing.truth().unwrap().pauses > 0);
-    let mut reserving = finished(100, &format!("{crowded}&policy=guaranteed_no_evict"), &KEEP_ALL);
-    assert_eq!(reserving.truth().unwrap().pauses, 0);
-    let waited = |row: &IterationRow| row.num_active_requests > row.inflight_num_scheduled_requests;
-    assert!(all_iterations(&mut reserving).iter().any(waited));
-}
-
-#[cfg(sim_since = "0.13")]
-#[test]
-fn an_overloaded_engine_has_a_queue() {
-    let rows = all_iterations(&mut finished(200, "rate=200&max_batch_size=8", &KEEP_ALL));
-    assert!(rows.iter().any(|row| row.num_queued_requests > 50));
-    assert!(rows.iter().any(|row| row.new_active_requests_queue_latency_ms > 1000.0));
 }
 
 #[test]
@@ -150,20 +112,6 @@ fn queue_time_does_not_include_the_wait_outside_the_engine() {
     assert!(rows.iter().skip(2).all(|row| row.new_active_requests_queue_latency_ms == 0.0));
 }
 
-#[cfg(sim_since = "1.0")]
-#[test]
-fn speculative_decoding_has_statistics_only_if_it_is_enabled() {
-    let off = all_iterations(&mut finished(20, "", &KEEP_ALL));
-    assert!(off.iter().all(|row| !row.has_spec));
-    let mut engine = finished(50, "spec_draft_len=4&spec_acceptance=0.8", &KEEP_ALL);
-    let truth = engine.truth().unwrap();
-    let on = all_iterations(&mut engine);
-    assert!(on.iter().all(|row| row.has_spec));
-    assert_eq!(on.iter().map(|row| row.spec_num_draft_tokens as u64).sum::<u64>(), truth.draft_tokens);
-    assert_eq!(on.iter().map(|row| row.spec_num_accepted_tokens as u64).sum::<u64>(), truth.accepted_tokens);
-    assert!(on.iter().any(|row| row.spec_acceptance_length > 2.0 && row.spec_draft_overhead > 0.0));
-}
-
 #[test]
 fn a_record_has_either_in_flight_or_static_statistics() {
     let inflight = all_iterations(&mut finished(20, "", &KEEP_ALL));
@@ -188,16 +136,6 @@ fn a_trace_is_replayed_request_by_request() {
     let truth = engine.truth().unwrap();
     assert_eq!((truth.context_tokens, truth.first_tokens, truth.generation_tokens), (96, 2, 3));
     assert_eq!(all_iterations(&mut engine)[0].inflight_num_ctx_tokens, 32);
-}
-
-#[cfg(sim_since = "1.0")]
-#[test]
-fn the_default_engine_has_varied_load() {
-    let rows = all_iterations(&mut finished(500, "", &KEEP_ALL));
-    let last = rows.last().unwrap();
-    assert!((0.1..0.7).contains(&last.kv_cache_hit_rate), "{}", last.kv_cache_hit_rate);
-    let used = sum(&rows, |row| row.kv_used_num_blocks) / rows.len() as u64;
-    assert!((50..450).contains(&used), "{used} of {}", last.kv_max_num_blocks);
 }
 
 #[test]
