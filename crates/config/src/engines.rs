@@ -16,9 +16,12 @@ use trtllm_sources::simulated::Simulated;
 use trtllm_sources::simulated::is_in_process;
 use trtllm_sources::{OpenError, iteration_log, socket};
 
+use super::engine_config::EngineConfig;
 use super::entry::{Entry, Origin};
+use super::error::ConfigError;
+use super::gpus;
+use super::source::SourceSpec;
 use super::source::server_key;
-use super::{ConfigError, EngineConfig, SourceSpec, gpus};
 
 /// Checks each entry, and that no two share a name, a socket, a server or a GPU. `remedy` tells the user how to name engines.
 pub(super) fn check(entries: Vec<(Origin, Entry)>, remedy: &str) -> Result<Vec<EngineConfig>, ConfigError> {

@@ -8,11 +8,12 @@ use serde_saphyr::{Location, Spanned};
 use trtllm_page::metrics::catalog::{CATALOG, Metric};
 use trtllm_records::{EngineName, Objectives};
 
+use super::engine_config::{DEFAULT_MODEL, DEFAULT_VERSION, EngineConfig, gpu_hour_cost, read_bench_report};
+use super::error::ConfigError;
+use super::gpus;
+use super::secrets::hide_secrets_of_url;
+use super::source::SourceSpec;
 use super::syntax::unrendered;
-use super::{
-    ConfigError, DEFAULT_MODEL, DEFAULT_VERSION, EngineConfig, SourceSpec, gpu_hour_cost, gpus, hide_secrets_of_url,
-    read_bench_report,
-};
 
 /// Where an entry was given.
 #[derive(Debug)]

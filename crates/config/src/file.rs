@@ -7,8 +7,8 @@ use serde_path_to_error::Track;
 use serde_saphyr::granit_parser::Event;
 use serde_saphyr::{Error, Location, Spanned};
 
-use super::ConfigError;
 use super::entry::{Entry, Origin};
+use super::error::ConfigError;
 use super::nearest::remedy;
 use super::syntax::{Mistake, Node, TOO_MANY, nodes, unrendered};
 

@@ -6,8 +6,9 @@ use std::time::Duration;
 use trtllm_service::shutdown::Shutdown;
 use trtllm_what_if::{MeasuredEngine, capacity};
 
-use super::judging::RECENT;
-use super::{EngineSlot, State};
+use super::judgement::RECENT;
+use super::slot::EngineSlot;
+use super::state::State;
 
 /// How often an engine's capacity is simulated. With many engines, simulations are a second apart: each keeps a CPU busy.
 const EVERY: Duration = Duration::from_secs(60);

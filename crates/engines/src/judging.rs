@@ -4,13 +4,11 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use parking_lot::Mutex;
-
-use trtllm_analysis::window::{Mark, Parts, PollCounts, SLOT_SECONDS, Window};
+use trtllm_analysis::window::{Mark, Parts, PollCounts, SLOT_SECONDS};
 use trtllm_fold::{EngineState, SEVERAL_ENGINES};
+use trtllm_records::ErrorKind;
 use trtllm_records::gpu::{Gpu, GpuInventory, GpuState};
 use trtllm_records::server_metrics::SEVERAL_FRONTENDS;
-use trtllm_records::{BenchReport, ErrorKind};
 use trtllm_service::shutdown::Shutdown;
 use trtllm_service::{log, supervise};
 use trtllm_verdict::findings::engine::EngineCase;
@@ -19,26 +17,13 @@ use trtllm_verdict::findings::orchestrator::OrchestratorMark;
 use trtllm_verdict::findings::{self, Finding};
 use trtllm_verdict::gpu_window::{GpuMark, GpuWindow};
 use trtllm_verdict::input::{EngineFacts, Notices, Silence, VerdictInput};
-use trtllm_verdict::judge::{DebouncedVerdict, judge, judge_orchestrator};
-use trtllm_what_if::Headroom;
-use trtllm_what_if::output::{Output, OutputRatios, RecentOutput};
+use trtllm_verdict::judge::{judge, judge_orchestrator};
 
-use super::{Engine, EngineSlot, StartPhase, State};
-
-/// The last five minutes of an engine, and what is concluded from them.
-#[derive(Debug, Clone, Default)]
-pub struct EngineJudgement {
-    pub window: Window,
-    pub verdict: DebouncedVerdict,
-    /// Duration of the iterations of the last minute, divided by the duration of equal work before.
-    pub slowdown: Option<f64>,
-    /// Requests per second that the engine could serve, according to the costs of its iterations.
-    pub(super) capacity: Option<f64>,
-    output: RecentOutput,
-    pub findings: Vec<Finding>,
-    /// Counts of an orchestrator in the last five minutes, taken every five seconds, oldest first.
-    orchestrator: VecDeque<OrchestratorMark>,
-}
+use super::engine::Engine;
+use super::judgement::EngineJudgement;
+use super::slot::EngineSlot;
+use super::source::StartPhase;
+use super::state::State;
 
 /// Number of marks, one every five seconds, that span a minute.
 const MINUTE: usize = 13;
@@ -46,57 +31,6 @@ const MINUTE: usize = 13;
 const HOSTED: [&str; 2] = ["sim", "executor"];
 /// How findings name this exporter.
 const THIS_EXPORTER: &str = "this exporter";
-
-/// The windows of all GPUs, and the counts and findings of the exporter itself.
-#[derive(Debug, Default)]
-pub(super) struct HostJudgement(Mutex<HostMarks>);
-
-#[derive(Debug, Default)]
-struct HostMarks {
-    gpus: Vec<GpuWindow>,
-    exporter: VecDeque<ExporterMark>,
-    findings: Vec<Finding>,
-}
-
-/// Seconds over which arrivals of requests are counted.
-pub(super) const RECENT: f64 = 60.0;
-
-impl EngineJudgement {
-    /// Absent while there is too little data.
-    #[must_use]
-    pub fn headroom(&self) -> Option<Headroom> {
-        Headroom::of(&self.window.span(RECENT)?, self.window.waiting(RECENT), self.capacity)
-    }
-
-    /// The output of the last five minutes relative to the benchmark.
-    #[must_use]
-    pub fn output_ratios(&self, bench: &BenchReport) -> OutputRatios {
-        self.output.rates().map(|now| OutputRatios::of_benchmark(&now, bench)).unwrap_or_default()
-    }
-
-    fn follow_output(&mut self, engine: &Engine, at: f64) {
-        let (sums, totals, gpus) = (&engine.observed.analysis.iterations.sums, engine.totals(), engine.gpus.as_deref());
-        if totals.is_sampled() {
-            self.output = RecentOutput::default();
-            return;
-        }
-        self.output.push(Output {
-            at,
-            // The first token of a request comes from its context phase.
-            tokens: sums.decoded_tokens + totals.requests_started as f64,
-            iterations: totals.iterations as f64,
-            unseen: (totals.losses.lost + totals.losses.unexplained) as f64,
-            joules: gpus.and_then(|gpus| gpus.energy_joules),
-            gpus: gpus.filter(|gpus| gpus.missing == 0).map_or(0, |gpus| gpus.uuids.len()),
-        });
-    }
-
-    /// What an orchestrator counted in the last `seconds`.
-    #[must_use]
-    pub fn orchestrator_span(&self, seconds: f64) -> Option<OrchestratorMark> {
-        OrchestratorMark::span(&self.orchestrator, seconds)
-    }
-}
 
 impl State {
     /// Judges every five seconds, until the end of the process.

@@ -7,7 +7,7 @@ use std::time::Instant;
 use parking_lot::{Mutex, MutexGuard};
 
 use super::engine::{Engine, KeptRecord};
-use super::judging::EngineJudgement;
+use super::judgement::EngineJudgement;
 use trtllm_fold::batch_time::TimedBatch;
 use trtllm_records::gpu::PodName;
 use trtllm_records::{EngineName, IterationStats, RECENT_RECORDS};
@@ -189,7 +189,7 @@ fn drop_large_parts(record: &mut IterationStats) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::State;
+    use super::super::state::State;
     use super::*;
 
     #[test]

@@ -18,7 +18,8 @@ use parking_lot::Mutex;
 
 use trtllm_records::{EngineName, RecorderCounts};
 
-use crate::{Line, OpenRecordingError, Recording};
+use crate::line::Line;
+use crate::reader::{OpenRecordingError, Recording};
 
 pub use tap::EngineRecorder;
 

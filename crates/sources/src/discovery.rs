@@ -12,7 +12,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use tokio::task::JoinSet;
 
-use super::SourceError;
+use super::error::SourceError;
 use super::http_client::HttpClient;
 use super::orchestrator_page::parse_cluster_info;
 use super::server::TargetServer;

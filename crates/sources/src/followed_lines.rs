@@ -15,7 +15,8 @@ use trtllm_records::RejectReason;
 use trtllm_service::file_text::{self, FileText, LineRead};
 use trtllm_service::small_file;
 
-use super::{Batch, OpenError};
+use super::batch::Batch;
+use super::error::OpenError;
 
 /// Limit of the bytes that one pass takes from all files.
 const MAX_READ: u64 = 32 << 20;

@@ -22,7 +22,7 @@ use tokio_util::either::Either;
 use tower::ServiceExt as _;
 use trtllm_service::permits::{Permit, Permits};
 
-use super::SourceError;
+use super::error::SourceError;
 use super::error::root_cause;
 use super::name_lookup::{Resolver, look_up, resolver};
 use super::server::{TargetServer, Token};

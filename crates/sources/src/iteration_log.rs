@@ -19,8 +19,9 @@ use trtllm_records::iteration::IterationStats;
 use trtllm_service::file_text::FileText;
 use trtllm_service::small_file;
 
+use super::batch::{Batch, Presence};
+use super::error::{OpenError, SourceError};
 use super::followed_lines::{FollowedLines, LineFiles, LinesDir, STDIN};
-use super::{Batch, OpenError, Presence, SourceError};
 use line::Pass;
 
 /// A pass whose successor is not written within this time is delivered without it.

@@ -18,9 +18,9 @@ use trtllm_records::PodTrouble;
 use trtllm_service::permits::timeout;
 
 use super::discovery::{FoundServer, Identity, identify};
+use super::error::{OpenError, SourceError};
 use super::http_client::HttpClient;
 use super::server::{Access, TargetServer};
-use super::{OpenError, SourceError};
 use pod::{Metadata, Pod, ServingPod, serving};
 
 /// Where Kubernetes mounts the credentials of a pod.

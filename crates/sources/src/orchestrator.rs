@@ -6,6 +6,8 @@ use std::collections::BTreeSet;
 use std::hash::Hash;
 use std::time::Duration;
 
+use super::batch::{Batch, Presence};
+use super::error::{OpenError, SourceError};
 use super::http_client::HttpClient;
 use super::one_process::{CountedPage, LastCounts, ReadPage, read_until_certain};
 use super::orchestrator_page::{ClusterInfo, parse_cluster_info, parse_orchestrator_page, unread_families};
@@ -13,7 +15,6 @@ use super::prometheus_text::MAX_PAGE;
 use super::server::{Access, TargetServer};
 use super::server_facts::{FactReader, VERSION_PATH, read_fact};
 use super::server_page;
-use super::{Batch, OpenError, Presence, SourceError};
 use trtllm_records::Message;
 use trtllm_records::orchestrator::{OrchestratorCount, OrchestratorCounter};
 use trtllm_records::{EngineAbout, OrchestratorReading};

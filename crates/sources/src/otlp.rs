@@ -33,7 +33,8 @@ use trtllm_service::permits::{Permit, Permits};
 
 use self::forward::{Forwarder, HTTP_PATH};
 use self::span::{Caller, ExportRequest, ExportResponse, PartialSuccess, Side, SpanOfRequest, join};
-use super::{Batch, OpenError, Presence};
+use super::batch::{Batch, Presence};
+use super::error::OpenError;
 
 /// The path of OTLP's gRPC service.
 const GRPC_PATH: &str = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";

@@ -7,11 +7,12 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 use trtllm_records::{Message, PerfMetricsEntry, RejectReason};
 
+use super::batch::{Batch, Presence};
+use super::error::{OpenError, SourceError};
 pub use super::followed_lines::LinesDir;
 use super::followed_lines::{FollowedLines, LineFiles};
 use super::keys::KeyWatch;
 use super::trtllm_json::read_message;
-use super::{Batch, OpenError, Presence, SourceError};
 
 /// Time from the start of one pass over the files to the next.
 const INTERVAL: Duration = Duration::from_secs(1);

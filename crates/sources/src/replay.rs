@@ -13,10 +13,12 @@ use trtllm_records::{Message, RejectReason};
 use trtllm_service::file_text::{self, FileText};
 use trtllm_service::small_file;
 
+use super::batch::{Batch, Presence};
+use super::error::{OpenError, SourceError};
 use super::iteration_log::{LoggedMessages, is_log};
 use super::keys::{LineParser, keys_of_first};
 use super::trtllm_json::{Hello, PublisherLine, parse_records};
-use super::{Batch, OpenError, Presence, SourceError, bench_report, python_text};
+use super::{bench_report, python_text};
 
 /// Bytes at the start of a file that show whether it is a report or has records.
 const START: usize = 64 << 10;

@@ -10,8 +10,8 @@ use http::uri::Authority;
 use tokio::task::{JoinHandle, spawn_blocking};
 use tokio_rustls::rustls::ClientConfig;
 
+use super::error::{OpenError, SourceError};
 use super::tls::client_config;
-use super::{OpenError, SourceError};
 use trtllm_service::host::is_incomplete_ipv4;
 use trtllm_service::small_file;
 

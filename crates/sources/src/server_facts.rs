@@ -4,8 +4,9 @@
 use std::pin::pin;
 use std::time::{Duration, Instant};
 
+use super::batch::Batch;
+use super::error::SourceError;
 use super::http_client::HttpClient;
-use super::{Batch, SourceError};
 use trtllm_records::EngineAbout;
 use trtllm_service::permits::timeout;
 

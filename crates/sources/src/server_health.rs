@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use tokio::task::JoinSet;
 
-use super::SourceError;
+use super::error::SourceError;
 use super::http_client::HttpClient;
 use super::server::TargetServer;
 

@@ -9,8 +9,9 @@ use trtllm_sim::options::{Host, Options};
 use trtllm_sim::write::{self, Version};
 use trtllm_sim::{Engine, Step};
 
+use super::batch::{Batch, Presence};
+use super::error::{OpenError, SourceError};
 use super::trtllm_json::{PublisherLine, parse_line, parse_perf_metrics, parse_records};
-use super::{Batch, OpenError, Presence, SourceError};
 
 /// Limit of the steps in one poll: an engine at the highest speed must not fill the memory.
 const MAX_STEPS: usize = 2048;

@@ -12,9 +12,10 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit, mpsc};
 
+use super::batch::{Batch, Presence};
+use super::error::OpenError;
 use super::keys::LineParser;
 use super::trtllm_json::PublisherLine;
-use super::{Batch, OpenError, Presence};
 use trtllm_records::Message;
 use trtllm_records::{EngineSettings, RejectReason};
 use trtllm_service::unix_socket::{self, Activated};

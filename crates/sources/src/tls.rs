@@ -15,7 +15,7 @@ use tokio_rustls::rustls::{
 };
 use x509_parser::prelude::{ASN1Time, FromDer as _, X509Certificate};
 
-use super::SourceError;
+use super::error::SourceError;
 use trtllm_service::small_file;
 
 /// Trusts the certificates in `ca_file`, or the authorities of the system. Fails if there are none.

@@ -9,7 +9,7 @@ use serde_json::error::Category;
 use trtllm_records::Message;
 use trtllm_records::{IterationStats, PerfMetricsEntry, RejectReason, RequestStatsPerIteration};
 
-use super::Batch;
+use super::batch::Batch;
 
 mod hello;
 mod odd_numbers;

@@ -5,6 +5,8 @@
 use std::pin::pin;
 use std::time::{Duration, Instant};
 
+use super::batch::{Batch, Presence};
+use super::error::{OpenError, SourceError};
 use super::http_client::HttpClient;
 use super::keys::KeyWatch;
 use super::otlp::{Otlp, SpanReceiver};
@@ -15,7 +17,6 @@ use super::server_health::HealthCheck;
 use super::server_page::{self, ServerPageReader};
 use super::startup_times::parse_startup_times;
 use super::trtllm_json::{ArrayPosition, ParseError, StatisticsArray};
-use super::{Batch, OpenError, Presence, SourceError};
 use trtllm_records::Message;
 use trtllm_records::iteration::Backend;
 use trtllm_records::server_metrics::SEVERAL_FRONTENDS;

@@ -6,8 +6,9 @@ use std::ffi::{OsStr, OsString};
 use clap::error::{ContextKind, ErrorKind};
 use clap::{Arg, ArgMatches, Command};
 
+use crate::error::ConfigError;
 use crate::nearest::nearest;
-use crate::{ConfigError, hide_secrets, hide_secrets_of_url};
+use crate::secrets::{hide_secrets, hide_secrets_of_url};
 
 /// Parses the arguments, the first of which is the program. Returns the first mistake in them. Ends the process if they ask for
 /// help or for the version, or if the command is missing.

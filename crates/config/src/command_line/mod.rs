@@ -9,7 +9,7 @@ use std::io::Write as _;
 
 use tokio::runtime::{Builder, Runtime};
 
-use crate::ConfigError;
+use crate::error::ConfigError;
 use trtllm_service::printable;
 
 pub use crate::nearest::nearest;

@@ -16,9 +16,10 @@ use trtllm_records::Message;
 use trtllm_records::{EngineAbout, EngineSettings};
 use trtllm_service::small_file;
 
+use super::batch::{Batch, Presence};
 use super::engine_settings::parse_engine_config;
+use super::error::{OpenError, SourceError};
 use super::hosting::Hosting;
-use super::{Batch, OpenError, Presence, SourceError};
 
 pub use trtllm_bridge::{exit_now, is_simulated};
 

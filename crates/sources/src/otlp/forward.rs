@@ -15,7 +15,7 @@ use tokio::task::JoinSet;
 use trtllm_records::{ForwardedSpans, SpanLoss};
 use trtllm_service::log::LogLimit;
 
-use crate::OpenError;
+use crate::error::OpenError;
 use crate::http_client::HttpClient;
 use crate::server::{Access, TargetServer};
 

@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 use super::names::{Registration, Socket, cut};
 use super::publishers::{PublisherEntry, Publishers, SocketPublishers};
 use super::{Inbox, QueuedLine};
-use crate::OpenError;
+use crate::error::OpenError;
 use crate::trtllm_json::{Hello, parse_hello};
 use trtllm_records::RejectReason;
 use trtllm_service::permits::{self, Permit, Permits};

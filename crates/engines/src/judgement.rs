@@ -1,0 +1,83 @@
+//! What is concluded from the last five minutes of an engine, and of the host.
+
+use std::collections::VecDeque;
+
+use parking_lot::Mutex;
+
+use trtllm_analysis::window::Window;
+use trtllm_records::BenchReport;
+use trtllm_verdict::findings::Finding;
+use trtllm_verdict::findings::exporter::ExporterMark;
+use trtllm_verdict::findings::orchestrator::OrchestratorMark;
+use trtllm_verdict::gpu_window::GpuWindow;
+use trtllm_verdict::judge::DebouncedVerdict;
+use trtllm_what_if::Headroom;
+use trtllm_what_if::output::{Output, OutputRatios, RecentOutput};
+
+use super::engine::Engine;
+
+/// Seconds over which arrivals of requests are counted.
+pub(super) const RECENT: f64 = 60.0;
+
+/// The last five minutes of an engine, and what is concluded from them.
+#[derive(Debug, Clone, Default)]
+pub struct EngineJudgement {
+    pub window: Window,
+    pub verdict: DebouncedVerdict,
+    /// Duration of the iterations of the last minute, divided by the duration of equal work before.
+    pub slowdown: Option<f64>,
+    /// Requests per second that the engine could serve, according to the costs of its iterations.
+    pub(super) capacity: Option<f64>,
+    pub(super) output: RecentOutput,
+    pub findings: Vec<Finding>,
+    /// Counts of an orchestrator in the last five minutes, taken every five seconds, oldest first.
+    pub(super) orchestrator: VecDeque<OrchestratorMark>,
+}
+
+/// The windows of all GPUs, and the counts and findings of the exporter itself.
+#[derive(Debug, Default)]
+pub(super) struct HostJudgement(pub(super) Mutex<HostMarks>);
+
+#[derive(Debug, Default)]
+pub(super) struct HostMarks {
+    pub(super) gpus: Vec<GpuWindow>,
+    pub(super) exporter: VecDeque<ExporterMark>,
+    pub(super) findings: Vec<Finding>,
+}
+
+impl EngineJudgement {
+    /// Absent while there is too little data.
+    #[must_use]
+    pub fn headroom(&self) -> Option<Headroom> {
+        Headroom::of(&self.window.span(RECENT)?, self.window.waiting(RECENT), self.capacity)
+    }
+
+    /// The output of the last five minutes relative to the benchmark.
+    #[must_use]
+    pub fn output_ratios(&self, bench: &BenchReport) -> OutputRatios {
+        self.output.rates().map(|now| OutputRatios::of_benchmark(&now, bench)).unwrap_or_default()
+    }
+
+    pub(super) fn follow_output(&mut self, engine: &Engine, at: f64) {
+        let (sums, totals, gpus) = (&engine.observed.analysis.iterations.sums, engine.totals(), engine.gpus.as_deref());
+        if totals.is_sampled() {
+            self.output = RecentOutput::default();
+            return;
+        }
+        self.output.push(Output {
+            at,
+            // The first token of a request comes from its context phase.
+            tokens: sums.decoded_tokens + totals.requests_started as f64,
+            iterations: totals.iterations as f64,
+            unseen: (totals.losses.lost + totals.losses.unexplained) as f64,
+            joules: gpus.and_then(|gpus| gpus.energy_joules),
+            gpus: gpus.filter(|gpus| gpus.missing == 0).map_or(0, |gpus| gpus.uuids.len()),
+        });
+    }
+
+    /// What an orchestrator counted in the last `seconds`.
+    #[must_use]
+    pub fn orchestrator_span(&self, seconds: f64) -> Option<OrchestratorMark> {
+        OrchestratorMark::span(&self.orchestrator, seconds)
+    }
+}
