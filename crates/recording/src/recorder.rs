@@ -2,15 +2,15 @@
 //! Nothing here blocks an intake: lines that do not fit in the queue are dropped and counted.
 
 mod age;
+mod config;
 mod files;
+mod queue;
 mod tap;
 mod writer;
 
 use std::io;
-use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::Duration;
 
@@ -18,53 +18,16 @@ use parking_lot::Mutex;
 
 use trtllm_records::{EngineName, RecorderCounts};
 
-use crate::line::Line;
 use crate::reader::{OpenRecordingError, Recording};
 
+pub use config::{RecorderConfig, RecorderError};
 pub use tap::EngineRecorder;
 
 use files::SegmentFiles;
+use queue::{Command, Queue};
 
 /// The default of `--record.max-size` in bytes. It keeps a day of one busy engine.
 pub const DEFAULT_MAX_SIZE: u64 = 2 << 30;
-/// Approximate maximum memory of all lines that wait for the disk.
-const WEIGHT: usize = 4 << 20;
-
-/// Where to record, and how much to keep.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RecorderConfig {
-    pub directory: PathBuf,
-    /// Maximum bytes of all segments together.
-    pub max_size: u64,
-    /// Older segments are deleted.
-    pub max_age: Option<Duration>,
-    /// Time without news after which engines are stale. It is recorded, so that a reader judges them in the same way.
-    pub stale_after: Duration,
-}
-
-impl RecorderConfig {
-    /// Checks the directory without creating or locking it: another process may record into it now.
-    ///
-    /// # Errors
-    /// If it cannot be used.
-    pub fn check(&self) -> Result<(), RecorderError> {
-        match std::fs::read_dir(&self.directory) {
-            Err(cause) if cause.kind() != io::ErrorKind::NotFound => {
-                Err(RecorderError::Directory { directory: self.directory.clone(), cause })
-            }
-            _ => Ok(()),
-        }
-    }
-}
-
-/// Why the recorder cannot start.
-#[derive(Debug, thiserror::Error)]
-pub enum RecorderError {
-    #[error("--record.dir {directory}: another exporter records into it; give each exporter its own directory")]
-    Locked { directory: PathBuf },
-    #[error("--record.dir {directory}: {cause}; choose a directory that the exporter can write to")]
-    Directory { directory: PathBuf, cause: io::Error },
-}
 
 /// A running recorder.
 #[derive(Debug)]
@@ -128,80 +91,4 @@ impl Recorder {
             tracing::warn!("the recorder did not stop within {timeout:?}; abandoning it");
         }
     }
-}
-
-/// The queue between the intakes and the thread that writes. Its memory is bounded, and sending never waits.
-#[derive(Debug, Clone)]
-struct Queue {
-    commands: Sender<Command>,
-    /// Approximate memory of the lines that wait.
-    waiting: Arc<AtomicUsize>,
-    engines: Arc<AtomicU64>,
-}
-
-impl Queue {
-    fn new() -> (Self, Receiver<Command>) {
-        let (commands, received) = mpsc::channel();
-        (Self { commands, waiting: Arc::default(), engines: Arc::default() }, received)
-    }
-
-    /// Reserves this much memory, if there is room. A single large line is accepted if nothing else waits. An engine may hold as
-    /// much as is left for all others, so an engine that floods the queue loses only its own lines.
-    fn reserve(&self, of_engine: &Arc<AtomicUsize>, weight: usize) -> Option<Held> {
-        let waiting = self.waiting.load(Ordering::Relaxed);
-        let left = WEIGHT.saturating_sub(waiting);
-        let fits = waiting == 0 || of_engine.load(Ordering::Relaxed) + weight <= left;
-        fits.then(|| Held::new([&self.waiting, of_engine], weight))
-    }
-
-    #[cfg(test)]
-    fn held(&self) -> usize {
-        self.waiting.load(Ordering::Relaxed)
-    }
-
-    /// The thread survives panics, so it is gone only when the daemon stops.
-    fn send(&self, command: Command) {
-        let _ = self.commands.send(command);
-    }
-}
-
-/// The memory of lines that wait. Two engines at once may exceed the limit by the lines of a poll.
-#[derive(Debug)]
-struct Held {
-    counts: [Arc<AtomicUsize>; 2],
-    weight: usize,
-}
-
-impl Held {
-    fn new(counts: [&Arc<AtomicUsize>; 2], weight: usize) -> Self {
-        for count in counts {
-            count.fetch_add(weight, Ordering::Relaxed);
-        }
-        Self { counts: counts.map(Arc::clone), weight }
-    }
-}
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        for count in &self.counts {
-            count.fetch_sub(self.weight, Ordering::Relaxed);
-        }
-    }
-}
-
-enum Command {
-    Join {
-        engine: u64,
-        name: Box<EngineName>,
-    },
-    /// The reserved memory is released when the lines are written.
-    Write {
-        engine: u64,
-        lines: Vec<Line>,
-        held: Held,
-    },
-    Leave {
-        engine: u64,
-    },
-    Stop,
 }

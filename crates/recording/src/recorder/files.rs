@@ -10,8 +10,8 @@ use trtllm_records::RecorderCounts;
 
 use crate::directory::{self, Segment};
 
-use super::RecorderConfig;
 use super::age::{Closed, WallClock};
+use super::config::RecorderConfig;
 
 /// Bounds of the size of a segment.
 const SEGMENT: std::ops::RangeInclusive<u64> = 256 << 10..=16 << 20;

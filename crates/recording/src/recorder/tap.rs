@@ -9,7 +9,7 @@ use trtllm_records::{EngineAbout, Message, PollFailure, RecorderCounts};
 
 use crate::line::{Entry, Line, RecordedMoment, Settled};
 
-use super::{Command, Queue};
+use super::queue::{Command, Queue};
 
 /// Number of polls without messages that are recorded after a poll with messages, because they close the iteration of these
 /// messages.

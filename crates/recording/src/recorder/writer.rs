@@ -12,8 +12,8 @@ use trtllm_service::supervise::{self, Task};
 use crate::frame::{self, Encoder};
 use crate::line::{Entry, FORMAT, Header, Line, LineWriter, RecordedMoment};
 
-use super::Command;
 use super::files::{Open, SegmentFiles};
+use super::queue::Command;
 
 /// Lines wait at most this long for their frame to fill. Together with the interval between polls, that is less than a second.
 const FLUSH: Duration = Duration::from_millis(500);
@@ -287,8 +287,8 @@ fn unix_us() -> i64 {
 mod tests {
     use trtllm_records::Objectives;
 
-    use super::super::Queue;
-    use super::super::RecorderConfig;
+    use super::super::config::RecorderConfig;
+    use super::super::queue::Queue;
     use super::*;
 
     #[test]
