@@ -60,11 +60,14 @@ done
 # cargo-cyclonedx writes one file beside the Cargo.toml of each crate of the workspace.
 written() { find . -path '*/target' -prune -o -name release-sbom.json -print; }
 trap 'written | xargs -r rm' EXIT
-cargo cyclonedx --format json --spec-version 1.5 --override-filename release-sbom --target "$target" --quiet
+# It also unites the features of the workspace, so the doctor's bill is written without those of the exporter.
+bills() { cargo cyclonedx --format json --spec-version 1.5 --override-filename release-sbom --target "$target" --quiet "$@"; }
 mkdir -p "$folder"
 for program in trtllm-exporter trtllm-doctor; do
-  bill=release-sbom.json
-  [ "$program" = trtllm-exporter ] || bill=crates/doctor/$bill
+  case $program in
+    trtllm-exporter) bill=release-sbom.json; bills ;;
+    trtllm-doctor) bill=crates/doctor/release-sbom.json; bills --no-default-features ;;
+  esac
   cp "$built/$target/release/$program" "$folder/"
   sed "s#file://$PWD#file:///source#g" "$bill" >"$folder/$program.cdx.json"
   python3 deploy/release/check.py "$folder/$program" "$folder/$program.cdx.json"
