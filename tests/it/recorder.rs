@@ -368,7 +368,7 @@ fn every_message_is_read_as_it_was_written() {
         let entry = Entry::Message(message);
         let text = format!("{entry:?}");
         let (mut written, at) = (Vec::new(), RecordedMoment { us: 5, clock_us: -7 });
-        assert!(LineWriter::new("m\"1", "1").write(at, &entry, &mut written));
+        assert!(LineWriter::new(&EngineName::new("m\"1", "1", "test")).write(at, &entry, &mut written));
         assert_eq!(written.iter().filter(|byte| **byte == b'\n').count(), 1, "one line");
         let line = Line::parse(written.trim_ascii_end()).unwrap();
         assert_eq!((line.at, format!("{:?}", line.entry)), (at, text.clone()));

@@ -225,7 +225,7 @@ fn an_engine_that_is_gone_is_stale_in_its_recording_as_soon_as_its_exporter_said
 /// every half second.
 fn bytes_a_record(config: &Config) -> (f64, f64) {
     let seconds = if config.statistics.rows { SECONDS_OF_ROWS } else { SECONDS };
-    let (mut encoder, writer) = (Encoder::default(), LineWriter::new("m", "1"));
+    let (mut encoder, writer) = (Encoder::default(), LineWriter::new(&EngineName::new("m", "1", "test")));
     let (mut engine, mut next) = (Engine::new(config.clone(), 7), Some(0.0));
     let (mut lines, mut bytes, mut records) = (Vec::new(), 0, 0);
     for poll in 1..=(seconds / INTERVAL) as u32 {

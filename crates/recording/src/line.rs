@@ -11,7 +11,7 @@ use serde::de::{Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Serialize};
 
 use trtllm_records::gpu::Gpu;
-use trtllm_records::{EngineAbout, Message, Objectives, PollFailure, full_name};
+use trtllm_records::{EngineAbout, EngineName, Message, Objectives, PollFailure, full_name};
 
 /// The version of the format.
 pub const FORMAT: u32 = 4;
@@ -186,7 +186,12 @@ fn value<'de, A: MapAccess<'de>, T: Deserialize<'de>>(map: &mut A, key: &'static
 }
 
 fn entry<'de, A: MapAccess<'de>>(map: &mut A) -> Result<Entry, A::Error> {
-    let key = map.next_key::<Cow<'de, str>>()?.unwrap_or_default();
+    let mut key = map.next_key::<Cow<'de, str>>()?.unwrap_or_default();
+    if key == "pod" {
+        // As model and version.
+        let _: IgnoredAny = map.next_value()?;
+        key = map.next_key()?.unwrap_or_default();
+    }
     Ok(match &*key {
         "recording" => Entry::Header(map.next_value()?),
         "dropped" => Entry::Dropped(map.next_value()?),
@@ -214,9 +219,10 @@ pub struct LineWriter {
 
 impl LineWriter {
     #[must_use]
-    pub fn new(model: &str, version: &str) -> Self {
+    pub fn new(name: &EngineName) -> Self {
         let quoted = |text: &str| serde_json::Value::from(text).to_string();
-        let engine = format!("\"model\":{},\"version\":{}", quoted(model), quoted(version));
+        let pod = name.pod().map_or(String::new(), |pod| format!(",\"pod\":{}", quoted(&pod)));
+        let engine = format!("\"model\":{},\"version\":{}{pod}", quoted(&name.model), quoted(&name.version));
         Self { engine }
     }
 
@@ -250,7 +256,10 @@ mod tests {
             );
             let at = RecordedMoment { us, clock_us: 1 };
             let entry = Entry::Settled(Settled { from_ring: true, drained_unparsed: false });
-            assert_eq!(Line::parse(line.as_bytes()).unwrap(), Line { at, entry });
+            let of_pod = line.replace(",\"settled\"", ",\"pod\":\"prod/llama-0\",\"settled\"");
+            for line in [line, of_pod] {
+                assert_eq!(Line::parse(line.as_bytes()).unwrap(), Line { at, entry: entry.clone() });
+            }
         }
         for wrong in [
             "{\"us\":1}",

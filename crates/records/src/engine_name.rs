@@ -23,26 +23,26 @@ impl EngineName {
         Self { model, version, labels: Vec::new(), source, objectives: Objectives::default() }
     }
 
-    /// The label `pod`.
+    /// NAMESPACE/POD of an engine with the label `pod`.
     #[must_use]
-    pub fn pod(&self) -> Option<&str> {
-        self.labels.iter().find(|(name, _)| name == "pod").map(|(_, pod)| pod.as_str())
+    pub fn pod(&self) -> Option<String> {
+        pod(self.labels())
     }
 
     /// The name by which people choose the engine: [`full_name`] with colons.
     #[must_use]
     pub fn full(&self) -> String {
-        self.joined(":")
+        full_name(":", &self.model, &self.version, self.labels())
     }
 
     /// The name in texts for people.
     #[must_use]
     pub fn words(&self) -> String {
-        self.joined(" ")
+        full_name(" ", &self.model, &self.version, self.labels())
     }
 
-    fn joined(&self, separator: &str) -> String {
-        full_name(separator, &self.model, &self.version, self.labels.iter().map(|(name, value)| (&**name, &**value)))
+    fn labels(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.labels.iter().map(|(name, value)| (name.as_str(), value.as_str()))
     }
 }
 
@@ -53,6 +53,11 @@ pub fn full_name<'a>(
     version: &str,
     labels: impl IntoIterator<Item = (&'a str, &'a str)>,
 ) -> String {
+    let name = format!("{model}{separator}{version}");
+    pod(labels).map_or_else(|| name.clone(), |pod| format!("{name}{separator}{pod}"))
+}
+
+fn pod<'a>(labels: impl IntoIterator<Item = (&'a str, &'a str)>) -> Option<String> {
     let (mut namespace, mut pod) = ("", None);
     for (name, value) in labels {
         match name {
@@ -62,8 +67,7 @@ pub fn full_name<'a>(
         }
     }
     let slash = if namespace.is_empty() { "" } else { "/" };
-    let pod = pod.map_or(String::new(), |pod| format!("{separator}{namespace}{slash}{pod}"));
-    format!("{model}{separator}{version}{pod}")
+    pod.map(|pod| format!("{namespace}{slash}{pod}"))
 }
 
 #[cfg(test)]

@@ -237,7 +237,7 @@ impl SegmentWriter {
 impl RecordedEngine {
     fn new(name: Box<EngineName>) -> Self {
         Self {
-            writer: LineWriter::new(&name.model, &name.version),
+            writer: LineWriter::new(&name),
             name,
             segment: None,
             about: Default::default(),
