@@ -8,10 +8,10 @@ the first token and 100 ms for each token as its objectives: the times at which 
 A tool is right if its first finding names the cause (NAMES), or, counted apart, another one does; and about a healthy engine if it has no
 finding. It is silent if it has none about another engine; everything else is wrong. For the verdict, see live.py: nobody reads GPUs.
 These findings cannot appear, because no page here tells their numbers: low_throughput (`vllm:prompt_tokens_per_second`, which vLLM does not
-have, either), replica_imbalance (one engine), DECODE_PRESSURE (`vllm:inter_token_latency_seconds` needs time_breakdown_metrics; its objective
+have either), replica_imbalance (one engine), DECODE_PRESSURE (`vllm:inter_token_latency_seconds` needs time_breakdown_metrics; its objective
 is kept where decoding is the cause), error_rate (a server and a publisher tell of no failed request, which blinds the verdict, too), and
-with the C++ backend preemption_pressure and prefix_cache_efficiency. The scenario `load` has its bound queue where rows are reported
-(`both`): the simulation keeps 256 requests waiting, so `batch_limit` is an answer to it, too.
+with the C++ backend preemption_pressure and prefix_cache_efficiency. Where rows are reported (`both`), at most 256 simulated requests
+wait, so `batch_limit` is a fair answer to the scenario `load`, too.
 Exit code 1 if a tool is right more often than the verdict; 77 if Prometheus is not installed.
 """
 

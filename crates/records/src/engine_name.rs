@@ -53,8 +53,8 @@ pub fn full_name<'a>(
     version: &str,
     labels: impl IntoIterator<Item = (&'a str, &'a str)>,
 ) -> String {
-    let name = format!("{model}{separator}{version}");
-    pod(labels).map_or_else(|| name.clone(), |pod| format!("{name}{separator}{pod}"))
+    let pod = pod(labels).map_or(String::new(), |pod| format!("{separator}{pod}"));
+    format!("{model}{separator}{version}{pod}")
 }
 
 fn pod<'a>(labels: impl IntoIterator<Item = (&'a str, &'a str)>) -> Option<String> {

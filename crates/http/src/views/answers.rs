@@ -145,6 +145,7 @@ impl Model {
     }
 }
 
+/// [`full_name`] of an engine with these labels.
 pub(super) fn of_labels(separator: &str, model: &str, version: &str, labels: &BTreeMap<String, String>) -> String {
     full_name(separator, model, version, labels.iter().map(|(name, value)| (name.as_str(), value.as_str())))
 }

@@ -27,7 +27,7 @@ const PORT_NAMES: [&str; 6] = ["trtllm-serve", "serve", "http", "http-serve", "a
 const MAX_WORDS: usize = 1000;
 /// The longest text of Kubernetes that is shown, in characters.
 const MAX_MESSAGE: usize = 200;
-/// The most time from a container's start until its pod is told to be not ready because the one before has ended, in microseconds.
+/// For this time after the start of a container, Kubernetes may still report the end of the one before. In microseconds.
 const RESTART_MICROS: i64 = 10_000_000;
 
 #[derive(Debug, Clone, Deserialize)]
@@ -327,8 +327,8 @@ fn trouble(status: &Status, container: &str, only_containers: bool) -> Option<Po
     }
 }
 
-/// Whether a container that is not ready has been ready since it was started: the server itself says why it no longer is. Without the
-/// times, no.
+/// Whether a container that is not ready has been ready since its start. Then it does not load, and the server itself says what is wrong.
+/// False if a time is missing.
 fn was_ready(running: &Running, status: &Status) -> bool {
     let micros = |time: &Option<String>| Some(parse_timestamp(time.as_ref()?)?.micros);
     let unready = status.conditions.iter().find(|it| it.r#type == "ContainersReady" && it.status == "False");
