@@ -1,6 +1,7 @@
 //! Reconstructs the state of an engine at an earlier time from its recording. The same code judges a running exporter
 //! and a recording, so their verdicts cannot disagree. Only the clock differs: the clock of a recording is in its lines.
 
+use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -236,8 +237,8 @@ pub fn engines_at(
         return Ok(vec![engine_at(recording, engine, at_us)?]);
     }
     let (mut found, mut outside) = (Vec::new(), None);
-    for name in recording.engines() {
-        match engine_at(recording, Some(name), at_us) {
+    for engine in all_engines_at(recording, at_us) {
+        match engine {
             Ok(past) => found.push(past),
             Err(
                 error @ (OpenRecordingError::Begins(_) | OpenRecordingError::Ends(_) | OpenRecordingError::Pauses(..)),
@@ -249,4 +250,17 @@ pub fn engines_at(
         Some(error) if found.is_empty() => Err(error),
         _ => Ok(found),
     }
+}
+
+/// Reads all engines, on all processors. The results are in the order of the engines.
+fn all_engines_at(recording: &Recording, at_us: Option<i64>) -> Vec<Result<PastEngine, OpenRecordingError>> {
+    let names: Vec<&str> = recording.engines().collect();
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let read = |names: &[&str]| names.iter().map(|name| engine_at(recording, Some(name), at_us)).collect::<Vec<_>>();
+    std::thread::scope(|scope| {
+        let chunks = names.chunks(names.len().div_ceil(threads).max(1));
+        let workers: Vec<_> = chunks.map(|names| scope.spawn(move || read(names))).collect();
+        // A worker fails only by a panic, which is a bug that the user must see.
+        workers.into_iter().flat_map(|worker| worker.join().unwrap_or_else(|panic| resume_unwind(panic))).collect()
+    })
 }
