@@ -3,9 +3,9 @@
 
 mod age;
 mod config;
+mod engine;
 mod files;
 mod queue;
-mod tap;
 mod writer;
 
 use std::io;
@@ -21,7 +21,7 @@ use trtllm_records::{EngineName, RecorderCounts};
 use crate::reader::{OpenRecordingError, Recording};
 
 pub use config::{RecorderConfig, RecorderError};
-pub use tap::EngineRecorder;
+pub use engine::EngineRecorder;
 
 use files::SegmentFiles;
 use queue::{Command, Queue};
