@@ -70,7 +70,8 @@ pub fn read(file: &mut impl BufRead, lines: &mut Vec<u8>) -> io::Result<Read> {
         }
         // No recorder writes such a long frame.
         Ok(false) => Ok(Read::Torn),
-        // An error of the disk has an OS error number. An error of the decoder has none.
+        // Errors of the disk have an OS error number, and `TimedOut` means that other readers used the memory budget. All other errors
+        // come from the decoder.
         Err(error) if error.raw_os_error().is_some() || error.kind() == io::ErrorKind::TimedOut => Err(error),
         Err(_) => Ok(Read::Torn),
     }

@@ -19,7 +19,7 @@ pub const FORMAT: u32 = 4;
 /// A line of a recording.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Line {
-    /// When the exporter that wrote it folded the message, or when the rest happened. A replay folds it at this time.
+    /// When the exporter folded the message, or when the event of any other entry happened. A replay folds it at this time.
     pub at: RecordedMoment,
     pub entry: Entry,
 }
@@ -31,8 +31,8 @@ pub enum Entry {
     /// The first line of each segment.
     #[serde(rename = "recording")]
     Header(Box<Header>),
-    /// The number of the engine's messages that are missing here. It is 0 if the number is unknown:
-    /// the engine was a replay, and from here on, another exporter had continued the replayed recording.
+    /// Number of messages that are missing before this line. 0 means unknown: this is the recording of a replay, and the replayed
+    /// recording continues here in another session.
     Dropped(u64),
     About(Box<EngineAbout>),
     Settled(Settled),
@@ -40,7 +40,7 @@ pub enum Entry {
     Failing(Option<PollFailure>),
     /// A GPU, as it was last read. It is not folded.
     Gpu(Box<Gpu>),
-    /// Also one that the exporter refused because of an impossible key: a replay refuses it again by the same check.
+    /// Messages that the exporter refused because of an impossible key are recorded, too. A replay refuses them by the same check.
     #[serde(untagged)]
     Message(Message),
 }
@@ -145,14 +145,27 @@ impl Line {
     }
 }
 
+/// Number of kinds of entries that describe an engine.
+pub const ABOUT_KINDS: usize = 4;
+
 impl Entry {
-    /// Whether the entry describes the engine. Each segment begins with the latest entry of each of these kinds.
+    /// The kind of an entry that describes the engine, below [`ABOUT_KINDS`]. It may not come again, so each segment begins with the
+    /// latest entry of each kind.
+    #[must_use]
+    pub fn about_kind(&self) -> Option<usize> {
+        match self {
+            Self::About(_) => Some(0),
+            Self::Message(Message::BenchReport(_)) => Some(1),
+            Self::Message(Message::Process(_)) => Some(2),
+            Self::Failing(_) => Some(3),
+            _ => None,
+        }
+    }
+
+    /// Whether the entry describes the engine, and not what happened at a time.
     #[must_use]
     pub fn is_about(&self) -> bool {
-        let Self::Message(message) = self else {
-            return matches!(self, Self::Header(_) | Self::About(_) | Self::Failing(_));
-        };
-        matches!(message, Message::BenchReport(_) | Message::Process(_))
+        matches!(self, Self::Header(_)) || self.about_kind().is_some()
     }
 
     #[must_use]
@@ -192,7 +205,7 @@ fn value<'de, A: MapAccess<'de>, T: Deserialize<'de>>(map: &mut A, key: &'static
 fn entry<'de, A: MapAccess<'de>>(map: &mut A) -> Result<Entry, A::Error> {
     let mut key = map.next_key::<Cow<'de, str>>()?.unwrap_or_default();
     if key == "pod" {
-        // As model and version.
+        // Ignored, like `model` and `version`: the header names the engine.
         let _: IgnoredAny = map.next_value()?;
         key = map.next_key()?.unwrap_or_default();
     }

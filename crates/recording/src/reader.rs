@@ -89,6 +89,8 @@ pub struct Recording {
 #[derive(Debug, Default)]
 struct EngineSegments {
     model: String,
+    /// MODEL:VERSION, which several engines may have.
+    model_version: String,
     /// Each segment with its start in microseconds since 1970 UTC.
     segments: Vec<(PathBuf, i64)>,
 }
@@ -124,6 +126,7 @@ impl Recording {
         match Line::parse(first) {
             Ok(Line { at, entry: Entry::Header(header) }) if header.format == FORMAT => {
                 let engine = self.engines.entry(header.engine()).or_default();
+                engine.model_version = format!("{}:{}", header.model, header.version);
                 engine.model = header.model;
                 engine.segments.push((path, at.us));
             }
@@ -137,9 +140,9 @@ impl Recording {
         self.engines.keys().map(String::as_str)
     }
 
-    /// Reads the lines of `engine`: MODEL or MODEL:VERSION, or `None` for the only one. Errors tell the user to set `option`.
-    /// Begins with the segment that contains the time `since_us`, in microseconds since 1970 UTC. This function gets the time
-    /// when the last segment begins.
+    /// Reads the lines of `engine`: MODEL, MODEL:VERSION or its full name, or `None` for the only one. Errors tell the user to set
+    /// `option`. Reading begins with the segment that contains the time that `since_us` returns. Its argument is the time when the
+    /// last segment begins. Both are in microseconds since 1970 UTC.
     ///
     /// # Errors
     /// If the recording does not have the engine, or has several engines and none is named.
@@ -149,8 +152,9 @@ impl Recording {
         option: &'static str,
         since_us: impl FnOnce(i64) -> i64,
     ) -> Result<Reader, OpenRecordingError> {
-        let is_chosen =
-            |(name, of): &(&String, &EngineSegments)| engine.is_none_or(|chosen| *name == chosen || of.model == chosen);
+        let is_chosen = |(_, of): &(&String, &EngineSegments)| {
+            engine.is_none_or(|chosen| of.model == chosen || of.model_version == chosen)
+        };
         let chosen: Vec<(&String, &EngineSegments)> = match engine.and_then(|name| self.engines.get_key_value(name)) {
             Some(one) => vec![one],
             None => self.engines.iter().filter(is_chosen).collect(),
@@ -233,7 +237,7 @@ impl Reader {
         Ok(Some(line))
     }
 
-    /// Number of segments so far that end in the middle of a frame, as after kill -9. That frame is left out.
+    /// Number of segments so far with a damaged frame, such as an unfinished one after kill -9. Nothing after it can be read.
     #[must_use]
     pub fn torn(&self) -> u64 {
         self.torn

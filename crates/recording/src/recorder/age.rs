@@ -4,10 +4,10 @@ use std::time::{Duration, Instant, SystemTime};
 
 use crate::directory::Segment;
 
-/// The wall clock was set if it differs from the monotonic clock by more than this.
-const SET: Duration = Duration::from_secs(60);
+/// A larger difference between the two clocks means that the wall clock was set.
+const CLOCK_JUMP: Duration = Duration::from_secs(60);
 /// How long the wall clock must run without being set before segments of earlier processes are deleted by it.
-const STEADY: Duration = Duration::from_secs(3600);
+const TRUSTED_AFTER: Duration = Duration::from_secs(3600);
 
 /// A complete segment.
 #[derive(Debug)]
@@ -33,7 +33,7 @@ impl WallClock {
     pub(super) fn observe(&mut self, now: Instant, wall: SystemTime) {
         let expected = self.wall + now.saturating_duration_since(self.at);
         let difference = wall.duration_since(expected).unwrap_or_else(|error| error.duration());
-        if difference > SET {
+        if difference > CLOCK_JUMP {
             *self = Self::new(now, wall);
         }
     }
@@ -44,9 +44,9 @@ impl WallClock {
             return now.saturating_duration_since(closed) > most;
         }
         let steady = now.saturating_duration_since(self.at);
-        // What has the time of a wrong clock counts from the start of this process.
+        // A segment with a time in the future was written under a wrong clock. Its age counts from the last time the clock was set.
         let before = self.wall.duration_since(segment.segment.written).unwrap_or_default();
-        steady >= STEADY.min(most / 8) && before + steady > most
+        steady >= TRUSTED_AFTER.min(most / 8) && before + steady > most
     }
 }
 

@@ -1,8 +1,10 @@
 //! Where the recorder writes.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+use rustix::fs::Access;
 
 /// Where to record, and how much to keep.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,14 +22,21 @@ impl RecorderConfig {
     /// Checks the directory without creating or locking it: another process may record into it now.
     ///
     /// # Errors
-    /// If it cannot be used.
+    /// If it cannot be read and written, or cannot be created.
     pub fn check(&self) -> Result<(), RecorderError> {
-        match std::fs::read_dir(&self.directory) {
-            Err(cause) if cause.kind() != io::ErrorKind::NotFound => {
-                Err(RecorderError::Directory { directory: self.directory.clone(), cause })
+        let failed = |cause: io::Error| RecorderError::Directory { directory: self.directory.clone(), cause };
+        let exists = match std::fs::read_dir(&self.directory) {
+            Ok(_) => Some(&*self.directory),
+            Err(cause) if cause.kind() == io::ErrorKind::NotFound => {
+                let parents = self.directory.ancestors().skip(1);
+                // The parent of a relative path such as `recordings` is the empty path.
+                let parents = parents.map(|path| if path.as_os_str().is_empty() { Path::new(".") } else { path });
+                parents.into_iter().find(|path| path.exists())
             }
-            _ => Ok(()),
-        }
+            Err(cause) => return Err(failed(cause)),
+        };
+        let Some(exists) = exists else { return Ok(()) };
+        rustix::fs::access(exists, Access::WRITE_OK | Access::EXEC_OK).map_err(|cause| failed(cause.into()))
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use trtllm_records::gpu::Gpu;
 use trtllm_records::{EngineAbout, Message, PollFailure, RecorderCounts};
 
-use crate::line::{Entry, Line, RecordedMoment, Settled};
+use crate::line::{ABOUT_KINDS, Entry, Line, RecordedMoment, Settled};
 
 use super::queue::{Command, Queue};
 
@@ -119,18 +119,16 @@ impl EngineRecorder {
             }
             self.queue.send(Command::Write { engine: self.engine, lines, held });
         } else {
-            let messages = lines.iter().filter(|line| line.entry.is_message()).count() as u64;
-            self.counts.dropped.add(messages);
-            self.dropped += messages;
-            // Keeps the latest settings and the latest change of failure, because they may not come again.
-            let mut kept = [None, None];
+            // What describes the engine may not come again.
+            let (mut kept, mut dropped): ([Option<Line>; ABOUT_KINDS], u64) = Default::default();
             for line in lines {
-                match line.entry {
-                    Entry::About(_) => kept[0] = Some(line),
-                    Entry::Failing(_) => kept[1] = Some(line),
-                    _ => {}
+                match line.entry.about_kind() {
+                    Some(kind) => kept[kind] = Some(line),
+                    None => dropped += u64::from(line.entry.is_message()),
                 }
             }
+            self.counts.dropped.add(dropped);
+            self.dropped += dropped;
             self.lines.extend(kept.into_iter().flatten());
             self.lines.sort_by_key(|line| line.at.clock_us);
         }

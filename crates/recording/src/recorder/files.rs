@@ -15,7 +15,7 @@ use super::config::RecorderConfig;
 
 /// Bounds of the size of a segment.
 const SEGMENT: std::ops::RangeInclusive<u64> = 256 << 10..=16 << 20;
-/// Number of segments of full size that fit below the size limit.
+/// A segment has at most this fraction of the size limit, within the bounds above.
 const SEGMENTS: u64 = 32;
 /// A segment ends after this time, so that old items can be deleted, and a reader finds a time quickly.
 const LONGEST: Duration = Duration::from_secs(3600);

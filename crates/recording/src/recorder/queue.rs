@@ -40,7 +40,7 @@ impl Queue {
         self.waiting.load(Ordering::Relaxed)
     }
 
-    /// The thread survives panics, so it is gone only when the daemon stops.
+    /// Sends a command. An error is ignored: the writer thread survives panics, so it has ended only if the daemon stops.
     pub(super) fn send(&self, command: Command) {
         let _ = self.commands.send(command);
     }

@@ -5,12 +5,12 @@ use std::io;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use trtllm_records::{EngineName, Message, RecorderCounts};
+use trtllm_records::{EngineName, RecorderCounts};
 use trtllm_service::log::LogLimit;
 use trtllm_service::supervise::{self, Task};
 
 use crate::frame::{self, Encoder};
-use crate::line::{Entry, FORMAT, Header, Line, LineWriter, RecordedMoment};
+use crate::line::{ABOUT_KINDS, Entry, FORMAT, Header, Line, LineWriter, RecordedMoment};
 
 use super::files::{Open, SegmentFiles};
 use super::queue::Command;
@@ -41,12 +41,14 @@ struct RecordedEngine {
     writer: LineWriter,
     segment: Option<Open>,
     /// The latest entries that describe the engine. Each segment begins with them, because older segments are deleted.
-    about: [Option<Entry>; 4],
+    about: [Option<Entry>; ABOUT_KINDS],
     /// The lines of the next frame, as text.
     text: Vec<u8>,
     /// Number of the engine's messages in this text.
     messages: u64,
-    /// Number of messages that were dropped since the last frame.
+    /// Messages whose loss this text reports. If it is not written, the next segment reports them.
+    reported: u64,
+    /// Messages that were dropped since this segment began. The next segment reports them.
     dropped: u64,
     since: Option<Instant>,
 }
@@ -96,7 +98,7 @@ impl SegmentWriter {
         for engine in engines {
             if let Some(recorded) = self.engines.get_mut(&engine) {
                 let messages = std::mem::take(&mut recorded.messages);
-                recorded.drop_messages(messages, &self.counts);
+                recorded.drop_text(messages, &self.counts);
                 recorded.text.clear();
                 recorded.since = None;
             }
@@ -163,8 +165,6 @@ impl SegmentWriter {
             stale_after_ms: u64::try_from(self.stale_after.as_millis()).unwrap_or(u64::MAX),
         };
         let name = format!("{model}-{version}");
-        // Lines that are still waiting were counted as dropped.
-        recorded.text.clear();
         let dropped = (recorded.dropped > 0).then_some(Entry::Dropped(recorded.dropped));
         let RecordedEngine { writer, text, about, .. } = recorded;
         for entry in [&Entry::Header(Box::new(header))].into_iter().chain(about.iter().flatten()).chain(&dropped) {
@@ -206,14 +206,17 @@ impl SegmentWriter {
         text.shrink_to(KEPT);
         recorded.text = text;
         match written {
-            Ok(true) => self.counts.written.add(messages),
+            Ok(true) => {
+                self.counts.written.add(messages);
+                recorded.reported = 0;
+            }
             Ok(false) => {
                 // All segments are open. The segment of this engine is closed, so that it can be deleted.
-                recorded.drop_messages(messages, &self.counts);
+                recorded.drop_text(messages, &self.counts);
                 recorded.close_segment(&mut self.files);
             }
             Err(error) => {
-                recorded.drop_messages(messages, &self.counts);
+                recorded.drop_text(messages, &self.counts);
                 self.fail(engine, &error);
             }
         }
@@ -228,7 +231,7 @@ impl SegmentWriter {
             recorded.close_segment(&mut self.files);
         }
         if !self.is_logged && self.failures.allow(now).is_some() {
-            tracing::warn!(%error, "recording failed; trying again every second; free space on the disk, or change --record.dir");
+            tracing::warn!(%error, "recording failed; trying again every second; free space on the disk, or change --record.dir or --record.max-size");
             self.is_logged = true;
         }
     }
@@ -243,6 +246,7 @@ impl RecordedEngine {
             about: Default::default(),
             text: Vec::new(),
             messages: 0,
+            reported: 0,
             dropped: 0,
             since: None,
         }
@@ -261,20 +265,27 @@ impl RecordedEngine {
     /// Adds a line to the next frame. False if it must be dropped.
     fn add(&mut self, Line { at, entry }: Line) -> bool {
         let is_written = self.segment.is_some() && self.writer.write(at, &entry, &mut self.text);
-        let kept = match entry {
-            Entry::About(_) => 0,
-            Entry::Message(Message::BenchReport(_)) => 1,
-            Entry::Message(Message::Process(_)) => 2,
-            Entry::Failing(_) => 3,
-            _ => return is_written,
-        };
-        self.about[kept] = Some(entry);
+        match entry {
+            Entry::Dropped(count) if is_written => self.reported += count,
+            Entry::Dropped(count) => self.dropped += count,
+            _ => {
+                if let Some(kind) = entry.about_kind() {
+                    self.about[kind] = Some(entry);
+                }
+            }
+        }
         is_written
     }
 
     fn drop_messages(&mut self, messages: u64, counts: &RecorderCounts) {
         counts.dropped.add(messages);
         self.dropped += messages;
+    }
+
+    /// Drops the text of the next frame.
+    fn drop_text(&mut self, messages: u64, counts: &RecorderCounts) {
+        self.drop_messages(messages, counts);
+        self.dropped += std::mem::take(&mut self.reported);
     }
 }
 
@@ -285,7 +296,9 @@ fn unix_us() -> i64 {
 
 #[cfg(test)]
 mod tests {
-    use trtllm_records::Objectives;
+    use trtllm_records::{Message, Objectives};
+
+    use crate::reader::Recording;
 
     use super::super::config::RecorderConfig;
     use super::super::queue::Queue;
@@ -312,22 +325,33 @@ mod tests {
             objectives: Objectives::default(),
         };
         writer.handle(Command::Join { engine: 7, name: Box::new(name) });
-        let record_one = |writer: &mut SegmentWriter| {
+        let write = |writer: &mut SegmentWriter, entry| {
             let held = queue.reserve(&std::sync::Arc::default(), 1).unwrap();
-            let entry = Entry::Message(Message::Record(Box::default()));
             let lines = vec![Line { at: RecordedMoment::default(), entry }];
             writer.handle(Command::Write { engine: 7, lines, held });
         };
+        let record_one = |writer: &mut SegmentWriter| write(writer, Entry::Message(Message::Record(Box::default())));
         record_one(&mut writer);
+        write(&mut writer, Entry::Dropped(20));
         writer.catch(|_| panic!("planted"));
         writer.flush(7);
         assert_eq!((counts.dropped.get(), counts.written.get()), (1, 0));
         record_one(&mut writer);
         writer.flush(7);
         assert_eq!((counts.dropped.get(), counts.written.get()), (2, 0), "the disk rests after an error");
+        write(&mut writer, Entry::Dropped(300));
         writer.flush_due(Instant::now() + RETRY);
         record_one(&mut writer);
         writer.flush(7);
         assert_eq!((counts.dropped.get(), counts.written.get()), (2, 1));
+        let recording = Recording::open(directory.path()).unwrap();
+        let mut reader = recording.read(None, "--engine", |_| i64::MAX).unwrap();
+        let mut dropped = Vec::new();
+        while let Some(line) = reader.next_line().unwrap() {
+            if let Entry::Dropped(count) = Line::parse(line).unwrap().entry {
+                dropped.push(count);
+            }
+        }
+        assert_eq!(dropped, [322], "what the queue dropped is reported, too");
     }
 }
