@@ -7,7 +7,8 @@
 #[cxx::bridge(namespace = "trtllm_bridge")]
 mod bridge {
     // TensorRT-LLM's structs. An absent number is `ABSENT` or NaN, and a nested struct that is not `present` has no meaning.
-    // Every member has eight bytes, so that cpp/records.h can compare the sizes with its list.
+    // The size of every member is a multiple of eight bytes, and a bool is padded to eight, so cpp/records.h can compare the sizes
+    // with its list.
 
     #[derive(Clone, Copy, Debug, Default)]
     struct KvCacheStats {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::parser::ValueSource;
-use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
+use clap::{ArgMatches, Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
 
 use trtllm_config::ConfigError;
 use trtllm_config::command_line::{self, Shell};
@@ -48,23 +48,54 @@ impl Cli {
             &std::env::args_os().collect::<Vec<OsString>>(),
         )?;
         let mut cli = Self::from_arg_matches(&matches).map_err(|error| ConfigError::Other(error.to_string()))?;
-        if let (Command::Diagnose(arguments), Some((_, matches))) = (&mut cli.command, matches.subcommand())
-            && matches.value_source("source") == Some(ValueSource::EnvVariable)
-        {
-            command_line::split(&mut arguments.source, char::is_whitespace);
+        if let (Command::Diagnose(arguments), Some((_, matches))) = (&mut cli.command, matches.subcommand()) {
+            arguments.choose_sources(matches)?;
         }
         Ok(cli)
     }
 }
 
-/// The command line with the variables of flags. `diagnose` reads two variables of the exporter: it asks the same sources.
+impl DiagnoseArgs {
+    /// Applies the variables of `--source` and `--config.file`. Fails if flags exclude each other. A flag beats a variable.
+    fn choose_sources(&mut self, matches: &ArgMatches) -> Result<(), ConfigError> {
+        let [source, config_file] = ["source", "config_file"].map(|id| matches.value_source(id));
+        let typed = Some(ValueSource::CommandLine);
+        let instead = match (&self.log, &self.prometheus) {
+            (Some(_), _) => Some("--log"),
+            (_, Some(_)) => Some("--prometheus"),
+            _ => None,
+        };
+        let excluded = match instead {
+            Some(flag) if source == typed => Some([flag, "--source"]),
+            Some(flag) if config_file == typed => Some([flag, "--config.file"]),
+            None if source.is_some() && source == config_file => Some(["--config.file", "--source"]),
+            _ => None,
+        };
+        if let Some([flag, other]) = excluded {
+            return Err(ConfigError::Other(format!("{flag} cannot be combined with {other}; remove one of them")));
+        }
+        if instead.is_some() || config_file == typed {
+            self.source.clear();
+        }
+        if instead.is_some() || source == typed {
+            self.config_file = None;
+        }
+        if source == Some(ValueSource::EnvVariable) {
+            command_line::split(&mut self.source, char::is_whitespace);
+        }
+        Ok(())
+    }
+}
+
+/// The command line with the environment variables of its flags. `diagnose` reads the exporter's variables of --source and
+/// --config.file, because it asks the same sources.
 #[must_use]
 pub fn command() -> clap::Command {
     with_variables(|_| true)
 }
 
-fn with_variables(counts: fn(&str) -> bool) -> clap::Command {
-    let variable = move |argument| command_line::with_variable(argument, counts);
+fn with_variables(is_used: fn(&str) -> bool) -> clap::Command {
+    let variable = move |argument| command_line::with_variable(argument, is_used);
     // mut_subcommand would put diagnose after the other commands of the manual page.
     Cli::command().mut_subcommands(|command| match command.get_name() {
         "diagnose" => command.mut_arg("source", variable).mut_arg("config_file", variable),
@@ -116,14 +147,14 @@ pub struct DiagnoseArgs {
     #[command(flatten)]
     pub past: PastOptions,
 
-    /// Of a recording, only this engine: MODEL or MODEL:VERSION
+    /// Of a recording, only this engine: MODEL, MODEL:VERSION, or MODEL:VERSION:NAMESPACE/POD
     #[arg(long, value_name = "NAME", requires = "recording")]
     pub engine: Option<String>,
 
     /// Instead of exporters, read this log of a server to its end (print_iter_log: true). Needs neither the server nor
     /// an exporter
     #[arg(long, value_name = "FILE",
-        conflicts_with_all = ["urls", "recording", "bundle", "source", "config_file", "prometheus"])]
+        conflicts_with_all = ["urls", "recording", "bundle", "prometheus"])]
     pub log: Option<PathBuf>,
 
     /// Output format: text or json
@@ -140,7 +171,7 @@ pub struct DiagnoseArgs {
     pub source: Vec<String>,
 
     /// Also ask the sources in this file of the exporter
-    #[arg(long = "config.file", value_name = "PATH", conflicts_with = "source")]
+    #[arg(long = "config.file", value_name = "PATH")]
     pub config_file: Option<PathBuf>,
 
     /// Do not ask any source
@@ -148,7 +179,7 @@ pub struct DiagnoseArgs {
     pub no_sources: bool,
 
     /// Instead of exporters, ask this Prometheus which replica of a model differs from its siblings
-    #[arg(long, value_name = "URL", conflicts_with_all = ["urls", "recording", "bundle", "source", "config_file"])]
+    #[arg(long, value_name = "URL", conflicts_with_all = ["urls", "recording", "bundle"])]
     pub prometheus: Option<String>,
 
     /// Print all rules as markdown and exit
@@ -180,7 +211,7 @@ pub struct WhatIfArgs {
     #[command(flatten)]
     pub past: PastOptions,
 
-    /// The engine, if there are several: MODEL or MODEL:VERSION
+    /// The engine, if there are several: MODEL, MODEL:VERSION, or MODEL:VERSION:NAMESPACE/POD
     #[arg(long, value_name = "NAME")]
     pub engine: Option<String>,
 
@@ -204,7 +235,8 @@ pub struct CompareArgs {
     #[command(flatten)]
     pub connection: ClientOptions,
 
-    /// The engine, if an exporter has several: MODEL or MODEL:VERSION. Twice, if the second URL has another one
+    /// The engine, if an exporter has several: MODEL, MODEL:VERSION, or MODEL:VERSION:NAMESPACE/POD. Twice, if the second URL
+    /// has another one
     #[arg(long, value_name = "NAME")]
     pub engine: Vec<String>,
 
@@ -224,7 +256,7 @@ pub struct ExportArgs {
     #[arg(long, value_name = "FORMAT", default_value = "trace", value_parser = format)]
     pub format: TraceFormat,
 
-    /// Engine to write: MODEL or MODEL:VERSION. Default: all, one after the other
+    /// Engine to write: MODEL, MODEL:VERSION, or MODEL:VERSION:NAMESPACE/POD. Default: all, one after the other
     #[arg(long, value_name = "NAME")]
     pub engine: Option<String>,
 

@@ -56,6 +56,13 @@ async fn read(arguments: &CompareArgs) -> Result<[Model; 2], ConfigError> {
             "both are the same; give two exporters, a recording as DIR@TIME, or two engines with --engine",
         ));
     }
+    if arguments.engine.len() > 2 {
+        return Err(ConfigError::flag(
+            "--engine",
+            arguments.engine.join(" "),
+            "compare reads two engines; name at most two",
+        ));
+    }
     let engines = [arguments.engine.first(), arguments.engine.last()];
     let [first, second] = [(first, engines[0]), (second, engines[1])].map(|(side, engine)| async move {
         let url = match side_of(side)? {
@@ -99,7 +106,7 @@ fn side_of(text: &str) -> Result<Side<'_>, ConfigError> {
         (Ok(_), false) => Err(invalid(
             "there is no such directory, and the past of an exporter is in its recording; write DIR@TIME with the directory of its --record.dir",
         )),
-        // Maybe a user before the host, which the exporter's address must not have.
+        // Probably USER@HOST. `targets` refuses it and names --user-file.
         (Err(_), false) => Ok(Side::Exporter(text)),
     }
 }

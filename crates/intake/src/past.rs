@@ -33,6 +33,8 @@ pub struct PastEngine {
     pub state: Arc<State>,
     /// The time of this state, in microseconds since 1970 UTC.
     pub at_us: i64,
+    /// Number of segments that were read to a damaged frame only.
+    pub damaged_segments: u64,
     intake: Intake,
     /// Lines that wait to be folded.
     lines: Vec<Line>,
@@ -66,6 +68,7 @@ pub fn engine_at(
             if until - past.last.us > LONGEST_GAP_US {
                 return Err(OpenRecordingError::Pauses(utc(past.last.us), utc(at.us)));
             }
+            past.damaged_segments = reader.torn();
             past.continue_until(until);
             return Ok(past);
         }
@@ -80,6 +83,7 @@ pub fn engine_at(
     if until < i64::MAX && until - end > LONGEST_GAP_US {
         return Err(OpenRecordingError::Ends(utc(end)));
     }
+    past.damaged_segments = reader.torn();
     past.continue_until(if until == i64::MAX { end } else { until });
     Ok(past)
 }
@@ -133,6 +137,7 @@ impl PastEngine {
             intake,
             state,
             at_us: at.us,
+            damaged_segments: 0,
             lines: Vec::new(),
             gpus: GpuInventory::default(),
             serving: EngineGpus::default(),

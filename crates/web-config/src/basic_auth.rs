@@ -59,12 +59,12 @@ impl Users {
         for (user, hash) in &hashes {
             let cost = match bcrypt::HashParts::from_str(hash).map(|parts| parts.get_cost()) {
                 Ok(cost @ 4..=MAX_COST) => Ok(cost),
-                Ok(cost) => Err(format!("cost {cost} is not between 4 and {MAX_COST}")),
-                Err(error) => Err(error.to_string()),
+                Ok(cost) => Err(format!("has the bcrypt cost {cost}, and this server supports 4 to {MAX_COST}")),
+                Err(error) => Err(format!("is not a bcrypt hash: {error}")),
             };
             let cost = cost.map_err(|why| {
                 let remedy = "create one with `htpasswd -nbBC 10 USER PASSWORD`";
-                Error::new(format!("basic_auth_users.{user}"), format!("is not a bcrypt hash: {why}; {remedy}"))
+                Error::new(format!("basic_auth_users.{user}"), format!("{why}; {remedy}"))
             })?;
             max_cost = max_cost.max(cost);
         }

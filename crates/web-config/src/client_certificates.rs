@@ -19,7 +19,7 @@ use crate::error::Error;
 use crate::file::{ClientAuth, TlsSection};
 use crate::pem::{Pem, PemFiles};
 
-const CA: &str = "tls_server_config.client_ca_file";
+const CA: &str = "client_ca";
 
 /// The verifier for `tls`, whose `client_auth` is not [`ClientAuth::None`]. Fails if the CA cannot be read.
 pub(crate) fn verifier(
@@ -49,15 +49,15 @@ fn chain(
     let (mut roots, mut invalid) = (RootCertStore::empty(), None);
     for certificate in given {
         if let Err(error) = roots.add(certificate.clone()) {
-            tracing::debug!(%error, file = ?pem, "unusable certificate in client_ca_file skipped");
+            tracing::debug!(%error, file = ?pem, "unusable certificate in client_ca skipped");
             invalid = Some(error);
         }
     }
     if let Some(error) = invalid.filter(|_| roots.is_empty()) {
-        return Err(Error::new(CA, format!("{pem:?} has an unusable certificate: {error}; replace it")));
+        return Err(Error::new(pem.key(CA), format!("{pem:?} has an unusable certificate: {error}; replace it")));
     }
     let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider));
-    builder.build().map_err(|error| Error::new(CA, format!("{pem:?}: {error}; replace it")))
+    builder.build().map_err(|error| Error::new(pem.key(CA), format!("{pem:?}: {error}; replace it")))
 }
 
 #[derive(Debug)]

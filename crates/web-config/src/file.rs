@@ -17,7 +17,7 @@ use crate::rate_limit::Rate;
 /// The parsed and checked file. An empty file means plain HTTP without access rules.
 pub(crate) struct ConfigFile {
     pub(crate) tls: Option<TlsSection>,
-    /// Added to every response.
+    /// Added to every response, except to those of the access control itself for a rate limit or an invalid file.
     pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
     pub(crate) users: Users,
     pub(crate) rate: Option<Rate>,
@@ -151,7 +151,7 @@ fn malformed(text: &str, error: &serde_saphyr::Error, path: &str) -> Error {
         _ => path.trim_end_matches('?').trim_matches('.').to_owned(),
     };
     let why = match is_template {
-        true => "is a template that nothing has filled in; give the file that comes out of it".to_owned(),
+        true => "is an unrendered template; render it and use the result".to_owned(),
         false => in_words(error),
     };
     let mistake = match key.is_empty() {
@@ -194,7 +194,7 @@ fn in_words(error: &serde_saphyr::Error) -> String {
 }
 
 const FORM: &str =
-    "write KEY: VALUE, keys of a section below it and indented by spaces, and special characters in quotes";
+    "write KEY: VALUE, indent the keys of a section with spaces, and quote values with special characters";
 const NO_SECTION: &str = "is not a section; write its keys below it, indented by two spaces";
 const SECTIONS: &str = "the text is not a map; its keys are tls_server_config, http_server_config, basic_auth_users and rate_limit, as \
                         those of the exporter-toolkit";
@@ -396,7 +396,7 @@ mod tests {
             ("http_server_config:\n  headers:\n    Server: x\n", "web.yml line 3: http_server_config.headers.Server: "),
             ("rate_limit:\n  burst: many\n", "web.yml line 2: rate_limit.burst: is not a whole number"),
             ("rate_limit:\n  interval: 1s\n", "web.yml line 1: rate_limit.burst: is missing"),
-            ("rate_limit: {{ .rate }}\n", "web.yml line 1: rate_limit: is a template"),
+            ("rate_limit: {{ .rate }}\n", "web.yml line 1: rate_limit: is an unrendered template"),
             (
                 "tls_server_config:\n  client_auth_type: ''\nrate_limit: 5\n",
                 "web.yml line 3: rate_limit: is not a section",

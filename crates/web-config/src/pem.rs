@@ -19,6 +19,14 @@ pub(crate) enum Pem {
     Inline(String),
 }
 
+impl Pem {
+    /// The key of the configuration that has it, from its `name`, such as `client_ca`.
+    pub(crate) fn key(&self, name: &str) -> String {
+        let ending = if matches!(self, Self::File(_)) { "_file" } else { "" };
+        format!("tls_server_config.{name}{ending}")
+    }
+}
+
 impl fmt::Debug for Pem {
     /// Does not show the text, because it may be a private key.
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -60,7 +68,8 @@ impl PemFiles {
     }
 
     /// Reads the certificates. Fails if there is none.
-    pub(crate) fn certificates(&mut self, pem: &Pem, key: &str) -> Result<Vec<CertificateDer<'static>>, Error> {
+    pub(crate) fn certificates(&mut self, pem: &Pem, name: &str) -> Result<Vec<CertificateDer<'static>>, Error> {
+        let key = &*pem.key(name);
         let text = self.text(pem, key)?;
         let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
         let found =
@@ -71,10 +80,11 @@ impl PemFiles {
         Ok(found)
     }
 
-    pub(crate) fn private_key(&mut self, pem: &Pem, key: &str) -> Result<PrivateKeyDer<'static>, Error> {
+    pub(crate) fn private_key(&mut self, pem: &Pem, name: &str) -> Result<PrivateKeyDer<'static>, Error> {
+        let key = &*pem.key(name);
         let text = self.text(pem, key)?;
         if is_encrypted(&text) {
-            let why = "is encrypted with a passphrase, and nobody could type it at the start; decrypt it";
+            let why = "is encrypted with a passphrase, which is not supported; decrypt it";
             return Err(Error::new(key, format!("{pem:?} {why}: openssl pkey -in ENCRYPTED -out DECRYPTED")));
         }
         PrivateKeyDer::from_pem_slice(&text).map_err(|error| {

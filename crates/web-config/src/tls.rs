@@ -55,16 +55,15 @@ impl Tls {
 
 /// Reads the certificate and its key.
 fn identity(tls: &TlsSection, files: &mut PemFiles) -> Result<Arc<CertifiedKey>, Error> {
-    let (cert_key, private_key) = ("tls_server_config.cert_file", "tls_server_config.key_file");
-    let chain = files.certificates(&tls.cert, cert_key)?;
-    let key = files.private_key(&tls.key, private_key)?;
+    let chain = files.certificates(&tls.cert, "cert")?;
+    let key = files.private_key(&tls.key, "key")?;
     let identity = CertifiedKey::from_der(chain, key, &ring::default_provider()).map_err(|error| match error {
         rustls::Error::InconsistentKeys(_) => {
-            Error::new(private_key, format!("{:?} is not the key of {:?}; name a pair", tls.key, tls.cert))
+            Error::new(tls.key.key("key"), format!("{:?} is not the key of {:?}; name a pair", tls.key, tls.cert))
         }
         other => {
             let why = format!("{:?} and its key are not supported: {other}; use {SUPPORTED}", tls.cert);
-            Error::new(cert_key, why)
+            Error::new(tls.cert.key("cert"), why)
         }
     })?;
     Ok(Arc::new(identity))

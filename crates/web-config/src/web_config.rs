@@ -102,8 +102,11 @@ impl WebConfig {
         loop {
             ticks.tick().await;
             let state = Arc::clone(&self.state);
-            // Fails only at shutdown.
-            let Ok(()) = tokio::task::spawn_blocking(move || state.reload_if_changed()).await else { return };
+            match tokio::task::spawn_blocking(move || state.reload_if_changed()).await {
+                Err(error) if error.is_panic() => tracing::error!("a bug: a reload panicked; please report it"),
+                Err(_shutdown) => return,
+                Ok(()) => {}
+            }
         }
     }
 

@@ -95,7 +95,7 @@ pub(super) fn bundle(report: &Report) -> String {
                 "source": names.of("source", &source.target),
                 "model": source.model.as_deref().map(|model| names.of("model", model)),
                 "reached": reached,
-                "version": source.version.as_deref().map(release),
+                "version": source.version.as_deref().map(kept_release),
                 "health": source.health,
                 "page": source.server_page.as_ref().map(|answer| match answer {
                     Ok(text) => series_json(&mut names, text),
@@ -137,10 +137,10 @@ fn exporter_json(names: &mut Names, exporter: &Exporter) -> Value {
         json!({
             "model": names.of("model", &engine.model),
             "version": names.of("version", &engine.version),
-            "source": kind(&engine.source),
-            "state": kind(&engine.state),
-            "backend": engine.backend.as_deref().map(kind),
-            "engineVersion": engine.engine_version.as_deref().map(release),
+            "source": kept_word(&engine.source),
+            "state": kept_word(&engine.state),
+            "backend": engine.backend.as_deref().map(kept_word),
+            "engineVersion": engine.engine_version.as_deref().map(kept_release),
             "simulated": engine.simulated,
             "verdict": verdict,
             "slots": slots,
@@ -211,11 +211,11 @@ fn label_text(names: &mut Names, family: Option<&Metric>, label: &str, value: &s
     let lists = |variant: Variant| variant.label == label && variant.values.contains(&value);
     let is_listed = is_ours && CATALOG.iter().filter_map(|metric| metric.variant).any(lists);
     let is_bound = label == "le" && value.parse::<f64>().is_ok();
-    let is_plain = is_ours && PLAIN_LABELS.contains(&label) && kind(value) == value;
+    let is_plain = is_ours && PLAIN_LABELS.contains(&label) && kept_word(value) == value;
     let value = match label {
         _ if is_listed || is_bound || is_plain => value.to_owned(),
         "engine_version" | "driver_version" | "cuda_version" | "nvml_version" | "rustversion" if is_ours => {
-            release(value)
+            kept_release(value)
         }
         _ if is_ours || SERVER_LABELS.contains(&label) => names.of(label, value),
         _ => return format!("{}={}", names.of("label", label), names.of("value", value)),
@@ -224,14 +224,14 @@ fn label_text(names: &mut Names, family: Option<&Metric>, label: &str, value: &s
 }
 
 /// Keeps a word such as `trtllm-serve` or a number. Any other text becomes `removed`.
-fn kind(text: &str) -> String {
+fn kept_word(text: &str) -> String {
     let is_word = text.len() <= 32 && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-+.".contains(&byte));
     // A name with several dots may be a host name.
     if is_word && text.matches('.').count() <= 1 { text.to_owned() } else { "removed".to_owned() }
 }
 
 /// Keeps a release such as `1.2.0rc4`. Any other text becomes `removed`.
-fn release(text: &str) -> String {
+fn kept_release(text: &str) -> String {
     // A part is a number, such as `0`, or a number with a suffix and another number, such as `4dev2`.
     let is_number = |text: &str| text.len() <= 8 && text.bytes().all(|byte| byte.is_ascii_digit());
     let is_part = |part: &str| {
@@ -241,7 +241,12 @@ fn release(text: &str) -> String {
         digits > 0 && is_number(number) && (rest.is_empty() || suffix.is_some_and(is_number))
     };
     let numbers = text.strip_suffix("+simulated").unwrap_or(text);
-    // Four numbers may be an IP address.
+    // A last part such as `post2` or `dev2024100800` is no part of an IP address, but four numbers may be one.
+    let is_build = |part: &str| {
+        let digits = part.strip_prefix("post").or_else(|| part.strip_prefix("dev"));
+        digits.is_some_and(|digits| digits.len() <= 10 && digits.bytes().all(|byte| byte.is_ascii_digit()))
+    };
+    let numbers = numbers.rsplit_once('.').filter(|(_, last)| is_build(last)).map_or(numbers, |(before, _)| before);
     let is_release = numbers.split('.').count() <= 3 && numbers.split('.').all(is_part);
     if is_release { text.to_owned() } else { "removed".to_owned() }
 }
@@ -253,16 +258,27 @@ mod tests {
     #[test]
     fn only_words_and_releases_are_kept() {
         for text in ["trtllm-serve", "sim", "pytorch", "0.5", "+Inf"] {
-            assert_eq!(kind(text), text);
+            assert_eq!(kept_word(text), text);
         }
         for text in ["node-7.gpu.example.com", "10.0.0.7", "a b", "/models/secret", "fd00::7"] {
-            assert_eq!(kind(text), "removed");
+            assert_eq!(kept_word(text), "removed");
         }
-        for text in ["1.2.0rc4", "1.1.0+simulated", "580.159.03", "13.0", "1.3.0dev2"] {
-            assert_eq!(release(text), text);
+        for text in
+            ["1.2.0rc4", "1.1.0+simulated", "580.159.03", "13.0", "1.3.0dev2", "1.0.0rc6.post2", "0.14.0.dev2024100800"]
+        {
+            assert_eq!(kept_release(text), text);
         }
-        for text in ["10.0.0.7", "node7.example.com", "secret", "1.2.0+host", "1.2.0host7", "7node"] {
-            assert_eq!(release(text), "removed");
+        for text in [
+            "10.0.0.7",
+            "node7.example.com",
+            "secret",
+            "1.2.0+host",
+            "1.2.0host7",
+            "7node",
+            "10.0.0.7.dev1",
+            "1.2.post12345678901",
+        ] {
+            assert_eq!(kept_release(text), "removed");
         }
     }
 

@@ -112,7 +112,14 @@ pub(super) async fn of_prometheus(url: &str, arguments: &DiagnoseArgs) -> Result
     let replicas = match ask(&target).await {
         Ok(replicas) => replicas,
         Err(failure) => {
-            trtllm_config::command_line::print(&format!("{url}: not read: {}\n", one_line(&failure.to_string())));
+            let error = one_line(&failure.to_string());
+            match arguments.format {
+                ReportFormat::Text => trtllm_config::command_line::print(&format!("{url}: not read: {error}\n")),
+                ReportFormat::Json => {
+                    let report = json!({"version": env!("CARGO_PKG_VERSION"), "prometheus": url, "error": error});
+                    trtllm_config::command_line::print_json(&format!("{report:#}\n"));
+                }
+            }
             return Ok(UNREADABLE);
         }
     };
@@ -139,8 +146,9 @@ pub(super) async fn of_prometheus(url: &str, arguments: &DiagnoseArgs) -> Result
 
 /// The replicas of models that have only one.
 fn alone(replicas: &[Replica]) -> Vec<Replica> {
-    let is_alone = |replica: &&Replica| replicas.iter().filter(|other| other.model == replica.model).count() == 1;
-    replicas.iter().filter(is_alone).cloned().collect()
+    let mut by_model: BTreeMap<&str, Vec<&Replica>> = BTreeMap::new();
+    replicas.iter().for_each(|replica| by_model.entry(&replica.model).or_default().push(replica));
+    by_model.into_values().filter(|of_model| of_model.len() == 1).flatten().cloned().collect()
 }
 
 async fn ask(target: &Target) -> Result<Vec<Replica>, Failure> {

@@ -150,9 +150,9 @@ fn label<'a>(sample: &'a ParsedSample<'_>, name: &str) -> &'a str {
 fn finishes_without_iterations(text: &str) -> Option<f64> {
     let finished: f64 = samples(text, "trtllm_request_success_total").map(|sample| sample.value).sum();
     // Releases that have this family also have the families of iterations, after the first iteration.
-    let knows = samples(text, "trtllm_model_config_info").next().is_some();
-    let has = samples(text, "trtllm_max_num_active_requests").next().is_some();
-    (finished >= 1.0 && knows && !has).then_some(finished)
+    let reports_iterations = samples(text, "trtllm_model_config_info").next().is_some();
+    let has_iterations = samples(text, "trtllm_max_num_active_requests").next().is_some();
+    (finished >= 1.0 && reports_iterations && !has_iterations).then_some(finished)
 }
 
 fn release(version: &str) -> Option<(u32, u32)> {

@@ -61,7 +61,9 @@ async fn read<T: DeserializeOwned>(client: &mut Client, path: &str) -> Result<T,
 
 /// Parses an answer of the API. Fails with a message about versions if the exporter has another version of the API.
 pub(crate) fn parse<T: DeserializeOwned>(name: &str, body: &[u8], for_terminal: bool) -> Result<T, Failure> {
-    let mut answer: Value = serde_json::from_slice(body).unwrap_or_default();
+    let mut answer: Value = serde_json::from_slice(body).map_err(|_| {
+        Failure::Unanswered(format!("{name} is not JSON: this is not a trtllm-exporter; check the URL"))
+    })?;
     let version = answer.get("apiVersion").and_then(Value::as_u64);
     if let Some(version) = version.filter(|version| *version != u64::from(API_VERSION)) {
         return Err(Failure::Unanswered(format!(
@@ -91,26 +93,34 @@ fn make_printable(value: &mut Value) {
     }
 }
 
-/// Reads `/api/v1/model`. `engine` is MODEL or MODEL:VERSION, needed if there are several.
+/// Reads `/api/v1/model`. `engine` is needed if there are several.
 pub(crate) async fn model(target: &Target, engine: Option<&str>) -> Result<Model, ConfigError> {
     let mut query = form_urlencoded::Serializer::new(String::new());
     query.extend_pairs(engine.map(|engine| ("engine", engine)));
     let path = format!("/api/v1/model?{}", query.finish());
-    let body = target.client().get(&path).await.map_err(|failure| unread(&failure, &target.url, engine))?;
+    let mut client = target.client();
+    let body = match client.get(&path).await {
+        Ok(body) => body,
+        Err(failure) => {
+            let known = engines(&mut client).await.unwrap_or_default();
+            let names: Vec<String> = known.iter().map(|engine| engine.name(":")).collect();
+            return Err(unread(&failure, &target.url, engine, &names.join(", ")));
+        }
+    };
     parse("/api/v1/model", &body, false).map_err(|failure| ConfigError::flag("URL", &target.url, failure.to_string()))
 }
 
-fn unread(failure: &Failure, url: &str, engine: Option<&str>) -> ConfigError {
+/// `known`: the names of the exporter's engines.
+fn unread(failure: &Failure, url: &str, engine: Option<&str>, known: &str) -> ConfigError {
     let invalid = |why: String| ConfigError::flag("URL", url, why);
-    let several = "choose one of the engines with --engine MODEL or MODEL:VERSION (trtllm-doctor top lists them)";
     match (failure, engine) {
         (Failure::Status(404), Some(engine)) => {
-            ConfigError::flag("--engine", engine, format!("no such engine; {several}"))
+            ConfigError::flag("--engine", engine, format!("no such engine; choose one of {known}"))
         }
         (Failure::Status(404), None) => {
             invalid("no engine, or an exporter older than this command; update the exporter".to_owned())
         }
-        (Failure::Status(400), _) => invalid(format!("the exporter has several engines; {several}")),
+        (Failure::Status(400), _) => invalid(format!("it has several engines; choose one with --engine: {known}")),
         (Failure::Status(503), _) => {
             invalid("the polls of this engine do not end; look at trtllm-doctor diagnose".to_owned())
         }

@@ -15,7 +15,9 @@ use trtllm_recording::{Line, OpenRecordingError, Recording};
 /// The engines of a recording at a time in µs since 1970 UTC (default: its end). Fails if the recording has nothing of this time.
 pub(super) fn past(directory: &Path, at_us: Option<i64>, engine: Option<&str>) -> Result<Vec<PastEngine>, ConfigError> {
     let recording = open(directory)?;
-    engines_at(&recording, engine, at_us).map_err(|error| unreadable(directory, error))
+    let engines = engines_at(&recording, engine, at_us).map_err(|error| unreadable(directory, error))?;
+    say_damaged(engines.iter().map(|past| past.damaged_segments).sum());
+    Ok(engines)
 }
 
 /// Opens a recording, and says on stderr if a part of it is left out.
@@ -27,14 +29,28 @@ fn open(directory: &Path) -> Result<Recording, ConfigError> {
     Ok(recording)
 }
 
+/// Says on stderr that this number of segments is damaged, unless it is 0.
+fn say_damaged(segments: u64) {
+    if segments > 0 {
+        let _ = writeln!(
+            io::stderr(),
+            "trtllm-doctor: damaged segments: {segments}. What follows the damage in a segment is left out"
+        );
+    }
+}
+
 /// The costs and requests of one engine as the exporter knew them at this time. Fails if [`past`] fails, or if the recording
 /// has several engines and `engine` is absent.
 pub(super) fn model(directory: &Path, at_us: Option<i64>, engine: Option<&str>) -> Result<Model, ConfigError> {
     let mut engines = past(directory, at_us, engine)?;
-    let (Some(past), true) = (engines.pop(), engines.is_empty()) else {
-        let why = "it has several engines; choose one with --engine MODEL:VERSION".to_owned();
-        return Err(ConfigError::Recording { path: directory.to_owned(), why });
-    };
+    if engines.len() > 1 {
+        let names: Vec<String> = engines.iter().map(|past| past.slot().name.full()).collect();
+        return Err(unreadable(
+            directory,
+            OpenRecordingError::Several { option: "--engine", engines: names.join(", ") },
+        ));
+    }
+    let past = engines.pop().ok_or_else(|| unreadable(directory, OpenRecordingError::Empty))?;
     Ok(Model::of(&past.slot(), Some(past.at_us as f64 / 1e6)))
 }
 
@@ -61,7 +77,7 @@ struct Selection {
     engines: Vec<String>,
     from_us: i64,
     until_us: i64,
-    /// Number of segments (files) of the recording that end in the middle of a compressed frame.
+    /// Number of segments (files) of the recording that are damaged.
     torn: u64,
 }
 
@@ -116,13 +132,7 @@ pub(crate) fn export(arguments: &ExportArgs) -> Result<(), ConfigError> {
         Err(ExportError::Write(error)) => Err(error),
         Err(ExportError::Read(error)) => return Err(unreadable(directory, error)),
     };
-    if lines.torn > 0 {
-        let torn = lines.torn;
-        let _ = writeln!(
-            io::stderr(),
-            "trtllm-doctor: segments that end in the middle of a frame: {torn}. The rest of these frames is left out"
-        );
-    }
+    say_damaged(lines.torn);
     match written {
         // A reader that stops early, such as head, is not an error.
         Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(failed(error)),

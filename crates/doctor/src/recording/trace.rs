@@ -13,17 +13,18 @@ use trtllm_fold::batch_time::TimedBatch;
 use trtllm_recording::{Entry, Line, RecordedMoment};
 use trtllm_records::gpu::Gpu;
 use trtllm_records::perf_metrics::TimingMetrics;
-use trtllm_records::{IterationStats, Message, PerfMetricsEntry};
+use trtllm_records::{IterationStats, Message, PerfMetricsEntry, PollFailure};
 
-/// Most time between the end of a request and the receipt of its data. If more has passed, its times are from another clock.
-const LONGEST_WAY_US: f64 = 600e6;
+/// Maximum delay between the end of a request and its receipt. After a longer delay, its times are from another clock.
+const MAX_DELAY_US: f64 = 600e6;
 /// The tracks of each rank.
 const TRACKS: [&str; 3] = ["iterations", "prefill", "decode"];
 
 /// Writes the trace. Reads the recording twice, because the times of requests are from the engine's clock: the first read finds
 /// the difference between the clocks. This is the smallest difference between the end of a request and its receipt.
 pub(super) fn write(lines: &mut Selection, out: &mut impl Write) -> Result<(), ExportError> {
-    // By engine: its clock, and whether its requests are told by spans. Entries are preferred, so that each request is drawn once.
+    // For each engine: the difference between its clock and ours, and whether its requests come from spans. If an engine has both,
+    // `FinishedRequest` wins, so that each request is drawn once.
     let mut clocks: BTreeMap<String, (f64, bool)> = BTreeMap::new();
     lines.each(|engine, line| {
         if let Entry::Message(Message::FinishedRequest(entry) | Message::Span(entry)) = &line.entry
@@ -40,11 +41,12 @@ pub(super) fn write(lines: &mut Selection, out: &mut impl Write) -> Result<(), E
             }
             // After a restart of the engine's host, its clock may differ. Keep the difference of the last clock.
             // `TracedEngine::request` recognises requests with an earlier clock, because their difference is too large.
-            *least = if (distance - *least).abs() > LONGEST_WAY_US { distance } else { least.min(distance) };
+            *least = if (distance - *least).abs() > MAX_DELAY_US { distance } else { least.min(distance) };
         }
         Ok(())
     })?;
-    let mut trace = Trace { out, is_first: true, processes: BTreeMap::new(), requests: 0 };
+    let mut trace =
+        Trace { out, from_us: lines.from_us.max(0), is_first: true, processes: BTreeMap::new(), requests: 0 };
     let mut engines: BTreeMap<String, TracedEngine> = BTreeMap::new();
     let begin =
         b"{\"displayTimeUnit\":\"ms\",\"otherData\":{\"clock\":\"microseconds since 1970 UTC\"},\"traceEvents\":[";
@@ -60,6 +62,8 @@ pub(super) fn write(lines: &mut Selection, out: &mut impl Write) -> Result<(), E
 
 struct Trace<'a, W> {
     out: &'a mut W,
+    /// When the trace begins.
+    from_us: i64,
     is_first: bool,
     processes: BTreeMap<String, usize>,
     requests: u64,
@@ -93,10 +97,12 @@ impl<W: Write> Trace<'_, W> {
 struct TracedEngine {
     process: usize,
     /// Difference between the clocks in µs: a time of a request plus this is a time of the trace.
-    clock: Option<f64>,
-    /// Spans tell the requests.
+    clock_offset_us: Option<f64>,
+    /// True if the requests come from spans. False if they come from `FinishedRequest`.
     has_spans: bool,
     received: RecordedMoment,
+    /// Why polls fail. Each segment begins with a copy of the last change.
+    failure: Option<PollFailure>,
     /// Finds the time of each batch.
     observed: ObservedEngine,
     /// The last batch whose time is known, for the rows of other ranks.
@@ -111,9 +117,10 @@ impl TracedEngine {
     fn new(process: usize, clock: Option<(f64, bool)>) -> Self {
         Self {
             process,
-            clock: clock.map(|(clock, _)| clock),
+            clock_offset_us: clock.map(|(offset_us, _)| offset_us),
             has_spans: clock.is_some_and(|(_, of_spans)| of_spans),
             received: RecordedMoment::default(),
+            failure: None,
             observed: ObservedEngine::new(Duration::MAX),
             timed: None,
             ends: BTreeMap::new(),
@@ -128,9 +135,11 @@ impl TracedEngine {
             Entry::Message(Message::FinishedRequest(entry)) => self.request(entry, trace)?,
             Entry::Message(Message::Span(entry)) if self.has_spans => self.request(entry, trace)?,
             Entry::Gpu(gpu) => of_gpu(gpu, line.at.us, trace)?,
-            Entry::Failing(failure) => {
+            Entry::Failing(failure) if *failure != self.failure => {
+                self.failure.clone_from(failure);
                 let name = failure.as_ref().map_or("polls succeed", |failure| &failure.text);
-                let (process, at) = (self.process, line.at.us);
+                // The copy at the beginning of the first segment may be older than what is written.
+                let (process, at) = (self.process, line.at.us.max(trace.from_us));
                 trace.event(&json!({"ph": "i", "s": "p", "name": name, "pid": process, "tid": 0, "ts": at}))?;
             }
             _ => {}
@@ -157,8 +166,12 @@ impl TracedEngine {
             }
         }
         let at = self.observed.fold.latest().map_or(self.received.us, |latest| latest.time_us);
-        let requests = json!({"active": record.num_active_requests.unwrap_or(0), "queued": record.num_queued_requests.unwrap_or(0)});
-        trace.counter(self.process, at, &format!("rank {rank} requests"), requests)?;
+        let requests = [("active", record.num_active_requests), ("queued", record.num_queued_requests)];
+        let known = requests.into_iter().filter_map(|(name, count)| Some((name.to_owned(), json!(count?))));
+        let known: serde_json::Map<String, Value> = known.collect();
+        if !known.is_empty() {
+            trace.counter(self.process, at, &format!("rank {rank} requests"), known.into())?;
+        }
         if let Some(used) = record.kv_cache_stats.as_ref().and_then(|cache| cache.used_num_blocks) {
             trace.counter(self.process, at, &format!("rank {rank} KV cache blocks"), json!({"used": used}))?;
         }
@@ -178,8 +191,8 @@ impl TracedEngine {
         let began = (end - (timed.time.seconds * 1e6).round() as i64).max(before);
         self.ends.insert(rank(record), end);
         let batch = record.inflight_batching_stats.as_ref();
-        let context = batch.and_then(|batch| batch.num_context_requests).unwrap_or(0);
-        let generation = batch.and_then(|batch| batch.num_gen_requests).unwrap_or(0);
+        let context = batch.and_then(|batch| batch.num_context_requests);
+        let generation = batch.and_then(|batch| batch.num_gen_requests);
         let args = json!({
             "iter": record.iter, "latencyMs": record.iter_latency_ms,
             "contextRequests": context, "generationRequests": generation,
@@ -192,10 +205,10 @@ impl TracedEngine {
                 "dur": end - began, "args": args}))
         };
         track(0, "iteration")?;
-        if context > 0 {
+        if context > Some(0) {
             track(1, "prefill")?;
         }
-        if generation > 0 {
+        if generation > Some(0) {
             track(2, "decode")?;
         }
         Ok(())
@@ -208,9 +221,9 @@ impl TracedEngine {
             return Ok(());
         };
         let received = self.received.us as f64;
-        let near = self.clock.filter(|clock| (received - end * 1e6 - clock).abs() <= LONGEST_WAY_US);
-        let clock = near.unwrap_or(received - end * 1e6);
-        let us = |seconds: f64| (seconds * 1e6 + clock).round() as i64;
+        let near = self.clock_offset_us.filter(|offset_us| (received - end * 1e6 - offset_us).abs() <= MAX_DELAY_US);
+        let offset_us = near.unwrap_or(received - end * 1e6);
+        let us = |seconds: f64| (seconds * 1e6 + offset_us).round() as i64;
         trace.requests += 1;
         let (process, id) = (self.process, trace.requests.to_string());
         let mut event = |phase: &str, name: &str, seconds: f64, args: Value| {
@@ -260,7 +273,7 @@ fn of_gpu(gpu: &Gpu, at: i64, trace: &mut Trace<'_, impl Write>) -> io::Result<(
 }
 
 fn rank(record: &IterationStats) -> i64 {
-    record.attention_dp_rank.unwrap_or(0)
+    record.rank.or(record.attention_dp_rank).unwrap_or(0)
 }
 
 /// The number of the first track of a rank.

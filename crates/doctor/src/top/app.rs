@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use ratatui::crossterm::event::KeyCode;
 
 use super::columns::Column;
-use super::exporter::{EngineId, EngineKey, Exporter, ExporterReading, Row};
+use super::exporter::{EngineKey, Exporter, ExporterReading, Row};
 
 /// Seconds for which an exporter keeps the numbers of the charts.
 pub const HISTORY: f64 = 300.0;
@@ -108,7 +108,7 @@ impl App {
                 .then_with(|| one.engine.state.cmp(&other.engine.state))
                 .then_with(|| one.key().cmp(&other.key())),
             Column::Exporter => direction(one.at.cmp(&other.at)),
-            Column::Engine | Column::Why => direction(one.key().1.cmp(&other.key().1)),
+            Column::Engine | Column::Why => direction(one.engine.model.cmp(&other.engine.model)),
         }
     }
 
@@ -122,8 +122,8 @@ impl App {
 
     /// The engine whose charts are shown: its exporter and its name in the API.
     #[must_use]
-    pub fn charts_of(&self) -> Option<(usize, EngineId)> {
-        self.rows().get(self.selected_row()).map(|row| (row.at, row.id()))
+    pub fn charts_of(&self) -> Option<EngineKey> {
+        self.rows().get(self.selected_row()).map(Row::key)
     }
 
     fn select(&mut self, at: usize) {

@@ -40,8 +40,8 @@ const NUMBERS: [(Number, &str, usize); 14] = [
     (Number::KvUsed, "KV", 3),
     (Number::Hits, "KV-HIT", 9),
 ];
-/// With several exporters, the column of their names takes precedence over the numbers of this rank and the less useful ones.
-const BESIDE_EXPORTER: usize = 7;
+/// With several exporters, the column EXPORTER is chosen before the numbers from this rank on.
+const EXPORTER_RANK: usize = 7;
 
 impl Column {
     /// All columns, in the order of the table.
@@ -88,7 +88,7 @@ impl Column {
 }
 
 /// The columns that fit into `available`, with their widths, in the order of the table. `sort`, the column by which the rows are
-/// sorted, is always among them. A space separates two columns.
+/// sorted, is chosen before all other numbers. It is missing only if it does not fit. A space separates two columns.
 #[must_use]
 pub fn fitting(available: usize, rows: &[Row<'_>], several_exporters: bool, sort: Column) -> Vec<(Column, usize)> {
     let longest = rows.iter().map(|row| row.name().width()).max().unwrap_or(0).clamp(NAME.0, NAME.1);
@@ -99,7 +99,7 @@ pub fn fitting(available: usize, rows: &[Row<'_>], several_exporters: bool, sort
     by_use.sort_by_key(|(.., rank)| *rank);
     let mut by_use = by_use.map(|(number, ..)| Column::Number(number)).to_vec();
     if several_exporters {
-        by_use.insert(BESIDE_EXPORTER, Column::Exporter);
+        by_use.insert(EXPORTER_RANK, Column::Exporter);
     }
     let mut chosen = vec![Column::Engine, Column::State];
     for column in [sort].into_iter().chain(by_use) {

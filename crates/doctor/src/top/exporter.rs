@@ -1,7 +1,5 @@
 //! An exporter with its last reading, and its engines as rows of the table.
 
-use std::collections::BTreeMap;
-
 use trtllm_http::views::answers::Slot;
 use trtllm_http::views::engine::Engine;
 use trtllm_records::gpu::Gpu;
@@ -123,10 +121,9 @@ impl Row<'_> {
     }
 
     pub(super) fn key(&self) -> EngineKey {
-        let Engine { model, version, labels, .. } = self.engine;
-        (self.at, model.clone(), version.clone(), labels.clone())
+        (self.at, self.id())
     }
 }
 
-/// Index of the exporter, model, version and labels of an engine. They keep the selection on it when the order changes.
-pub type EngineKey = (usize, String, String, BTreeMap<String, String>);
+/// Index of the exporter, and name of an engine. They keep the selection on it when the order changes.
+pub type EngineKey = (usize, EngineId);

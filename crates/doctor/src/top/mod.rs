@@ -55,7 +55,7 @@ pub fn run(arguments: &TopArgs) -> Result<u8, ConfigError> {
     let mut app = App::new(&urls);
     let is_terminal = io::stdout().is_terminal() && std::env::var_os("TERM").is_some_and(|term| term != "dumb");
     let code = if arguments.once || !is_terminal {
-        runtime.block_on(read_once(&mut app, &targets, arguments.interval));
+        runtime.block_on(read_once(&mut app, &targets));
         print(&draw::text(&app));
         let failed = app.exporters.iter().any(|exporter| exporter.failure.is_some());
         if failed { UNREADABLE } else { 0 }
@@ -69,16 +69,18 @@ pub fn run(arguments: &TopArgs) -> Result<u8, ConfigError> {
 }
 
 /// Reads each exporter once.
-async fn read_once(app: &mut App, targets: &[Target], interval: Duration) {
-    let (updates, mut received) = mpsc::channel(UPDATES);
-    let (_wanted, wants) = watch::channel(Wanted::default());
-    let _tasks = follow_all(targets.to_vec(), interval, &wants, &updates);
-    let mut is_read = vec![false; targets.len()];
-    while is_read.contains(&false) {
-        let Some(update) = received.recv().await else { return };
-        if !std::mem::replace(&mut is_read[update.exporter], true) {
-            app.absorb(update);
-        }
+async fn read_once(app: &mut App, targets: &[Target]) {
+    let mut tasks = Vec::new();
+    for target in targets {
+        let mut client = target.client_for_terminal();
+        tasks.push(tokio::spawn(async move { reader::read(&mut client, None).await }));
+    }
+    for (exporter, task) in tasks.into_iter().enumerate() {
+        let read = match task.await {
+            Ok(read) => read.map_err(|failure| failure.to_string()),
+            Err(error) => Err(format!("a bug: {error}; please report it")),
+        };
+        app.absorb(Update { exporter, time: 0.0, read });
     }
 }
 

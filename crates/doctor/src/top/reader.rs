@@ -47,7 +47,7 @@ pub(super) async fn follow(
 }
 
 /// Reads one exporter once.
-async fn read(client: &mut Client, history_of: Option<EngineId>) -> Result<ExporterReading, Failure> {
+pub(super) async fn read(client: &mut Client, history_of: Option<EngineId>) -> Result<ExporterReading, Failure> {
     // The GPUs come first: they have the version of the API, which the list of engines does not have.
     let Gpus { gpus, why, .. } = api::gpus(client).await?;
     let engines = api::engines(client).await?;

@@ -43,7 +43,8 @@ pub(super) fn draw(frame: &mut Frame<'_>, theme: Theme) {
     let mut lines: Vec<Line<'_>> = KEYS.iter().map(|(key, text)| line(key, text)).collect();
     lines.push(Line::default());
     lines.extend(columns.iter().map(|(key, text)| line(key, text)));
-    let area = centred(frame.area(), 72, lines.len() as u16 + 2);
+    let width = lines.iter().map(Line::width).max().unwrap_or(0) + 3;
+    let area = centred(frame.area(), width as u16, lines.len() as u16 + 2);
     let block = Block::bordered().title(Span::styled(" Help ", theme.style(Tone::Title)));
     frame.render_widget(Clear, area);
     frame.render_widget(Paragraph::new(lines).block(block), area);
