@@ -8,7 +8,7 @@ use trtllm_http::listen;
 use super::Cli;
 use trtllm_config::ConfigError;
 
-/// Each file of a recording begins with the totals of its engines. A smaller recording has no room for anything else.
+/// A segment has at least 256 KiB, and the oldest one is deleted for a new one. A smaller recording would keep too few.
 const MIN_RECORDING: u64 = 4 << 20;
 
 impl Cli {
@@ -55,7 +55,7 @@ impl Cli {
             self.port_file.as_deref().and_then(Path::parent).filter(|folder| !folder.as_os_str().is_empty())
             && let Err(error) = std::fs::read_dir(folder)
         {
-            let why = format!("cannot use this directory: {error}; choose a path in a writable directory");
+            let why = format!("cannot read this directory: {error}; choose a path in a writable directory");
             return wrong("--web.port-file", folder.display().to_string(), why);
         }
         let pages = if self.systemd_socket { &[][..] } else { &self.listen_address };

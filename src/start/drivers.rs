@@ -326,7 +326,7 @@ impl Drivers {
             }
             let open = opening::open(source, self.sockets.clone(), Leaving::new());
             let (port, pod) = (local_port(target), pod.map(|pod| pod.name.clone()));
-            let origin = EngineOrigin { port, pod, ..EngineOrigin::default() };
+            let origin = EngineOrigin { port, pod, is_found: true, ..EngineOrigin::default() };
             let slot = state.add(&index, name, origin, cost);
             let (trigger, stop) = shutdown::channel();
             self.drive(Arc::clone(&slot), report, open, stop, self.later.clone(), None);

@@ -66,8 +66,8 @@ pub fn prepare(cli: &Cli) -> Result<Prepared, ConfigError> {
     }
     // Helm charts pass an empty value for a flag that is not set.
     if let Some(url) = cli.otlp_endpoint.as_deref().filter(|url| !url.is_empty()) {
-        let receives = engines.iter().any(|engine| engine.source.receives_spans());
-        for engine in engines.iter_mut().filter(|engine| !receives || engine.source.receives_spans()) {
+        let receives = engines.iter().any(|engine| engine.source.span_receiver().is_some());
+        for engine in engines.iter_mut().filter(|engine| !receives || engine.source.span_receiver().is_some()) {
             let wrong = |why| ConfigError::flag("--otlp.endpoint", url, why);
             engine.source.forward_spans(url).map_err(wrong)?;
         }

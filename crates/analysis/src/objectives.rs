@@ -116,6 +116,21 @@ impl Outcomes {
 }
 
 impl ObjectiveTotals {
+    /// The same counts with other limits. Requests were judged by the limits of their time. `None` without limits.
+    #[must_use]
+    pub fn with_limits(before: Option<Self>, limits: Objectives) -> Option<Self> {
+        let new = limits.any().then(|| Self::new(limits))?;
+        let Some(before) = before else { return Some(new) };
+        let kept = |before: Option<Outcomes>, new: Option<Outcomes>| new.map(|new| before.unwrap_or(new));
+        Some(Self {
+            ttft: kept(before.ttft, new.ttft),
+            tpot: kept(before.tpot, new.tpot),
+            e2e: kept(before.e2e, new.e2e),
+            limits,
+            ..before
+        })
+    }
+
     /// Every configured objective starts with 0.
     #[must_use]
     pub fn new(limits: Objectives) -> Self {

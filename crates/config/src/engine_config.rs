@@ -63,7 +63,7 @@ impl EngineConfig {
             SourceSpec::Simulated(_) | SourceSpec::Executor(_) => (true, None),
             _ => (false, None),
         };
-        EngineOrigin { gpus: self.gpus.clone(), is_own_process, port, pod: None }
+        EngineOrigin { gpus: self.gpus.clone(), is_own_process, port, ..EngineOrigin::default() }
     }
 }
 

@@ -14,6 +14,7 @@ use trtllm_sources::replay::Replay;
 use trtllm_sources::simulated::Simulated;
 #[cfg(feature = "executor")]
 use trtllm_sources::simulated::is_in_process;
+use trtllm_sources::trtllm_serve::Extras;
 use trtllm_sources::{OpenError, iteration_log, socket};
 
 use super::engine_config::EngineConfig;
@@ -26,6 +27,7 @@ use super::source::server_key;
 /// Checks each entry, and that no two share a name, a socket, a server or a GPU. `remedy` tells the user how to name engines.
 pub(super) fn check(entries: Vec<(Origin, Entry)>, remedy: &str) -> Result<Vec<EngineConfig>, ConfigError> {
     let (mut names, mut sockets, mut servers, mut searches) = (Taken::new(), Taken::new(), Taken::new(), Taken::new());
+    let (mut span_addresses, mut directories) = (Taken::new(), Taken::new());
     let (mut engines, mut gpus) = (Vec::new(), gpus::Taken::new());
     for (origin, entry) in entries {
         let engine = entry.check(&origin)?;
@@ -46,7 +48,26 @@ pub(super) fn check(entries: Vec<(Origin, Entry)>, remedy: &str) -> Result<Vec<E
                 .map(|other| format!("auto or kubernetes: is given twice{other}; remove one of them")),
             _ => None,
         };
-        shared.map_or(Ok(()), Err).map_err(wrong)?;
+        let span_address = engine.source.span_receiver().and_then(|receiver| {
+            taken(&mut span_addresses, receiver.address, &origin).map(|other| {
+                format!(
+                    "spans for {} are received by another engine{other}; give each its own address",
+                    receiver.address
+                )
+            })
+        });
+        let directory = match &engine.source {
+            SourceSpec::TrtllmServe { extras: Extras { lines: Some(lines), .. }, .. } => {
+                taken(&mut directories, lines.path.clone(), &origin).map(|other| {
+                    format!(
+                        "the lines of {} are read for another engine{other}; give each its own directory",
+                        lines.path.display()
+                    )
+                })
+            }
+            _ => None,
+        };
+        shared.or(span_address).or(directory).map_or(Ok(()), Err).map_err(wrong)?;
         let (model, version) = (&engine.name.model, &engine.name.version);
         if !engine.names_its_engines
             && let Some(other) = taken(&mut names, (model.clone(), version.clone()), &origin)

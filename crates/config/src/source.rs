@@ -72,10 +72,15 @@ impl SourceSpec {
         }
     }
 
-    /// Whether the source receives OTLP traces.
+    /// Where the source receives OTLP traces.
     #[must_use]
-    pub const fn receives_spans(&self) -> bool {
-        matches!(self, Self::Otlp(_) | Self::TrtllmServe { extras: Extras { otlp: Some(_), .. }, .. })
+    pub const fn span_receiver(&self) -> Option<&SpanReceiver> {
+        match self {
+            Self::Otlp(receiver) | Self::TrtllmServe { extras: Extras { otlp: Some(receiver), .. }, .. } => {
+                Some(receiver)
+            }
+            _ => None,
+        }
     }
 
     /// Forwards all spans that the source receives to the receiver at this URL. Fails if the URL is invalid, or that of the source itself.

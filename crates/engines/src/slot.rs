@@ -58,6 +58,8 @@ pub struct EngineOrigin {
     pub port: Option<u16>,
     /// The pod of the engine's server, if Kubernetes told of it.
     pub pod: Option<PodName>,
+    /// A search found the engine, so it may appear and disappear while the exporter runs.
+    pub is_found: bool,
 }
 
 /// An engine while its slot is locked.

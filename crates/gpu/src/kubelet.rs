@@ -113,8 +113,17 @@ pub(super) fn poll(
     let mut answered = Instant::now();
     let mut failing = None;
     let mut holders = DeviceHolders::default();
+    let mut is_hidden = false;
     loop {
-        let assignments = match socket.exists().then(|| fetch(socket)) {
+        // A host without a kubelet has no socket. Without the right to look, nobody can know.
+        let exists = socket.try_exists().unwrap_or_else(|error| {
+            if !std::mem::replace(&mut is_hidden, true) {
+                let socket = socket.display();
+                tracing::warn!(%socket, %error, "pods of GPUs are unknown; let this user read the directory, or set --gpu.pod-resources");
+            }
+            false
+        });
+        let assignments = match exists.then(|| fetch(socket)) {
             None => Some(Vec::new()),
             Some(Ok(assignments)) => {
                 if failing.take().is_some() {

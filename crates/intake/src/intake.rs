@@ -17,7 +17,7 @@ use trtllm_records::{
     RejectReason,
 };
 use trtllm_service::printable::one_line;
-use trtllm_sources::{Batch, Presence, SourceError};
+use trtllm_sources::{Batch, OpenError, Presence, SourceError};
 
 use crate::source_log::SourceLog;
 
@@ -302,6 +302,17 @@ impl Intake {
             engine.source.unanswered_since_us.get_or_insert(now.unix_us);
             self.publish(engine, now.instant);
         }
+    }
+
+    /// The source cannot be opened, so nothing polls it.
+    pub(crate) fn cannot_open(&mut self, error: &OpenError, now: Moment) {
+        let slot = Arc::clone(&self.slot);
+        let engine = &mut **slot.lock();
+        engine.source.loading = None;
+        engine.source.unanswered_since_us.get_or_insert(now.unix_us);
+        let text = one_line(&error.to_string());
+        engine.source.last_failure = Some(PollFailure { kind: ErrorKind::Connect, text, not_ready: false });
+        self.publish(engine, now.instant);
     }
 
     /// Notes a change of the engine's state: a source that hangs must not keep old numbers on the page.

@@ -5,6 +5,7 @@ use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::time::Duration;
 
+use trtllm_analysis::objectives::ObjectiveTotals;
 use trtllm_analysis::window::SLOT_SECONDS;
 use trtllm_engines::{EngineSlot, State};
 use trtllm_recording::{Entry, Header, Line, OpenRecordingError, RecordedMoment, Recording, utc};
@@ -40,6 +41,7 @@ pub struct PastEngine {
     lines: Vec<Line>,
     gpus: GpuInventory,
     serving: EngineGpus,
+    only_requests: bool,
     failure: Option<SourceError>,
     /// The moment of the last line, on the clock of the past.
     last: RecordedMoment,
@@ -141,6 +143,7 @@ impl PastEngine {
             lines: Vec::new(),
             gpus: GpuInventory::default(),
             serving: EngineGpus::default(),
+            only_requests: header.has_only_requests(),
             failure: None,
             last: RecordedMoment { us: at.us, clock_us: BEGIN_US },
             offset: BEGIN_US - at.clock_us,
@@ -162,6 +165,11 @@ impl PastEngine {
                 self.offset = self.last.clock_us + (at.us - self.last.us).max(0) - at.clock_us;
                 self.next_judgement = self.offset + at.clock_us;
                 self.lines.push(Line { at: self.last, entry: Entry::Dropped(0) });
+                self.only_requests = header.has_only_requests();
+                // The other process may have had other objectives. The counts continue.
+                let slot = self.slot();
+                let objectives = &mut slot.lock().observed.analysis.objectives;
+                *objectives = ObjectiveTotals::with_limits(objectives.take(), header.objectives);
             }
             return;
         }
@@ -201,7 +209,9 @@ impl PastEngine {
     fn end_poll(&mut self, at: RecordedMoment) {
         self.fold_lines(at);
         let result = self.failure.as_ref().map_or(Ok(Presence::Present), Err);
-        self.intake.end_poll(&mut Batch::default(), Duration::ZERO, result, Moment::recorded(at));
+        let mut batch = Batch::default();
+        batch.only_requests = self.only_requests;
+        self.intake.end_poll(&mut batch, Duration::ZERO, result, Moment::recorded(at));
     }
 
     /// Judges the engine every five seconds, like a running exporter.

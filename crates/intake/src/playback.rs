@@ -27,6 +27,8 @@ pub struct Playback {
     before: Option<RecordedMoment>,
     /// The process that wrote the recording.
     session: Option<i64>,
+    /// The recorded source has no records of iterations.
+    only_requests: bool,
     /// The failure of the polls that are replayed now.
     failure: Option<PollFailure>,
 }
@@ -68,6 +70,7 @@ impl Playback {
             clock: 0.0,
             before: None,
             session: None,
+            only_requests: false,
             failure: None,
         })
     }
@@ -96,6 +99,7 @@ impl Playback {
             weight += line.weight();
             self.lines.push(line);
         }
+        batch.only_requests = self.only_requests;
         match &self.failure {
             Some(failure) if !batch.ended => Err(SourceError::Recorded(failure.clone())),
             _ => Ok(Presence::Present),
@@ -122,6 +126,7 @@ impl Playback {
                 None => return Ok(None),
                 Some(Err(_)) => batch.reject(RejectReason::NotARecord),
                 Some(Ok(Line { at, entry: Entry::Header(header) })) => {
+                    self.only_requests = header.has_only_requests();
                     let is_other = self.session.replace(header.session).is_some_and(|before| before != header.session);
                     if is_other {
                         // Another exporter continued the recording. Its clock has another origin.

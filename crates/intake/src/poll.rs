@@ -87,6 +87,7 @@ impl Driver {
             Err(error) => Err(error),
         };
         result.unwrap_or_else(|error| {
+            self.intake.cannot_open(&error, Moment::now());
             // The receiver is gone only if the daemon stops anyway.
             let _ = self.events.send(DriverEvent::Failed(error));
             End::Stopped

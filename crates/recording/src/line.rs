@@ -66,6 +66,12 @@ pub struct Header {
 }
 
 impl Header {
+    /// Whether the source has finished requests and never has records of iterations.
+    #[must_use]
+    pub fn has_only_requests(&self) -> bool {
+        matches!(&*self.source, "perf-metrics" | "otlp")
+    }
+
     /// The [`full_name`] by which people choose the engine.
     #[must_use]
     pub fn engine(&self) -> String {

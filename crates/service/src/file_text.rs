@@ -13,7 +13,7 @@ pub const MAX: usize = 12 << 20;
 const SHORT: usize = 256 << 10;
 
 /// How long a reader waits for another reader.
-const PATIENCE: Duration = Duration::from_secs(2);
+const PERMIT_TIMEOUT: Duration = Duration::from_secs(2);
 
 static LONG_TEXTS: Permits = Permits::new(1);
 
@@ -50,9 +50,10 @@ impl FileText {
         if start < SHORT || end.is_some() && self.text.last().copied() == end {
             return Ok(start);
         }
+        // Blocks this thread until a permit is free, and panics on a thread of async tasks: call it from `spawn_blocking`.
         // Commands run without tokio. They need no permit, because no other reader runs in their process.
         if let Ok(runtime) = Handle::try_current() {
-            let taken = async { tokio::time::timeout(PATIENCE, LONG_TEXTS.take()).await };
+            let taken = async { tokio::time::timeout(PERMIT_TIMEOUT, LONG_TEXTS.take()).await };
             self.permit = Some(runtime.block_on(taken)?);
         }
         self.text.reserve_exact(MAX - SHORT);
@@ -73,7 +74,7 @@ impl FileText {
         &self.text
     }
 
-    /// The text, which no longer needs a permit.
+    /// Takes the text and releases the permit. The caller must bound these bytes itself.
     #[must_use]
     pub fn into_bytes(self) -> Vec<u8> {
         self.text

@@ -25,5 +25,5 @@ pub fn is_not_empty(variable: &str) -> bool {
 pub fn split(values: &mut Vec<String>, separator: fn(char) -> bool) {
     let all = std::mem::take(values);
     let all = all.iter().flat_map(|value| value.split(separator)).filter(|value| !value.trim().is_empty());
-    *values = all.map(str::to_owned).collect();
+    *values = all.map(|value| value.trim().to_owned()).collect();
 }

@@ -77,9 +77,8 @@ pub fn not_ready(state: &State) -> Option<String> {
     let missing = |slot: &Arc<EngineSlot>| {
         let (engine, name) = (slot.lock(), &slot.name);
         let why = reasons::without_addresses(&engine).unwrap_or_default();
-        // A pod that loads its model is found, so `kubernetes:` is ready.
-        (!engine.source.ready && slot.origin.pod.is_none())
-            .then(|| format!("{} ({}): {why}\n", name.words(), name.source))
+        // What `auto` and `kubernetes:` find later must not change the readiness of the exporter.
+        (!engine.source.ready && !slot.origin.is_found).then(|| format!("{} ({}): {why}\n", name.words(), name.source))
     };
     Some(state.slots().iter().filter_map(missing).collect::<String>()).filter(|missing| !missing.is_empty())
 }

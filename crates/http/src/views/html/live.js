@@ -282,16 +282,20 @@ class OrchestratorCard extends Card {
 /** A finding: something worth knowing beside the verdicts. */
 class FindingCard {
   constructor(finding) {
-    const severity = element("span", { class: `state ${finding.severity}` }, finding.severity);
+    this.severity = element("span");
     this.says = element("h3");
     this.evidence = element("p");
+    this.remedy = element("p");
     const subject = element("p", { class: "about" }, `${finding.kind} ${finding.subject} · ${finding.rule}`);
-    this.node = element("article", {}, element("header", {}, severity, this.says), subject, this.evidence, element("p", {}, `Change: ${finding.remedy}`));
+    this.node = element("article", {}, element("header", {}, this.severity, this.says), subject, this.evidence, this.remedy);
   }
 
   show(finding) {
+    setText(this.severity, finding.severity);
+    this.severity.className = `state ${finding.severity}`;
     setText(this.says, finding.says);
     setText(this.evidence, evidenceText(finding.evidence));
+    setText(this.remedy, `Change: ${finding.remedy}`);
   }
 }
 
