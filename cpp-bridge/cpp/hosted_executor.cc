@@ -136,9 +136,8 @@ Truth HostedExecutor::truth() const
 #if defined(TRTLLM_BRIDGE_SIMULATED)
     auto const truth = tensorrt_llm::sim::truth(mExecutor);
     return {truth.iterations, truth.flushes, truth.requestsArrived, truth.requestsStarted, truth.requestsCompleted,
-        truth.contextTokens, truth.firstTokens, truth.generationTokens, truth.draftTokens, truth.acceptedTokens,
-        truth.pauses, truth.recordsPushed, truth.recordsLost, truth.requestRecordsPushed, truth.requestRecordsLost,
-        truth.virtualTimeMs, truth.idle};
+        truth.contextTokens, truth.firstTokens, truth.generationTokens, truth.pauses, truth.recordsPushed,
+        truth.recordsLost, truth.requestRecordsPushed, truth.requestRecordsLost, truth.idle};
 #else
     throw std::runtime_error("truth() is only available from a simulated engine");
 #endif

@@ -242,8 +242,6 @@ mod bridge {
         pub first_tokens: u64,
         /// Output tokens of generation phases.
         pub generation_tokens: u64,
-        pub draft_tokens: u64,
-        pub accepted_tokens: u64,
         pub pauses: u64,
         /// Iteration records that the engine wrote into its ring.
         pub records_pushed: u64,
@@ -251,8 +249,6 @@ mod bridge {
         pub records_lost: u64,
         pub request_records_pushed: u64,
         pub request_records_lost: u64,
-        /// Time of the simulated clock in milliseconds.
-        pub virtual_time_ms: f64,
         /// True if no request is active or queued.
         pub idle: bool,
     }

@@ -80,7 +80,6 @@ fn an_invalid_value_is_rejected_with_the_valid_range() {
         ("spec_acceptance=2", "0 to 1"),
         ("disagg=yes", "generation, context, 1 for generation, or 0"),
         ("rank=-1", "0 to 65535"),
-        ("comm_mode=mpi", "leader or orchestrator"),
         ("throws=often", "standard or foreign"),
         ("request_stats=2", "0 or 1"),
     ] {

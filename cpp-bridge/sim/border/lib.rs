@@ -8,20 +8,11 @@ use std::ffi::{c_char, c_void};
 use std::sync::Arc;
 
 use structs::{Entry, Opened, Record, Row, State};
+use trtllm_sim::Engine;
 use trtllm_sim::config::Release;
 use trtllm_sim::load::Arrival;
 use trtllm_sim::options::{self, Options};
-use trtllm_sim::random::{Random, mix};
-use trtllm_sim::{End, Engine, Progress};
-
-/// An engine, and what is needed to make simulated requests from the host's requests.
-#[derive(Debug)]
-pub struct Handle {
-    engine: Engine,
-    random: Random,
-    output_mean: f64,
-    tokens_per_block: usize,
-}
+use trtllm_sim::random::mix;
 
 /// The callbacks of a step.
 #[repr(C)]
@@ -31,7 +22,7 @@ pub struct Sink {
     record: extern "C" fn(*mut c_void, *const Record),
     rows: extern "C" fn(*mut c_void, u64, *const Row, usize),
     entry: extern "C" fn(*mut c_void, *const Entry),
-    progress: extern "C" fn(*mut c_void, u64, u32, i32),
+    unanswered: extern "C" fn(*mut c_void, u64),
 }
 
 /// # Safety
@@ -82,35 +73,28 @@ fn open(text: &str, release: u32, rows: bool) -> Result<Opened, String> {
     let in_cache = config.cache.blocks.saturating_mul(config.cache.tokens_per_block);
     let max_sequence = config.load.max_sequence.min(in_cache);
     let max_prompt = config.load.max_prompt.min(max_sequence);
-    let handle = Handle {
-        random: Random::new(mix(options.seed) ^ 4),
-        output_mean: f64::from(options.output_mean),
-        tokens_per_block: config.cache.tokens_per_block as usize,
-        // The host numbers its requests from 1, so the ids of the simulated load begin far above.
-        engine: Engine::new(trtllm_sim::Config { first_id: Some(1 << 32), ..config }, options.seed),
-    };
+    // The host numbers its requests from 1, so the ids of the simulated load begin far above.
+    let engine = Engine::new(trtllm_sim::Config { first_id: Some(1 << 32), ..config }, options.seed);
     Ok(Opened {
-        engine: Box::into_raw(Box::new(handle)),
+        engine: Box::into_raw(Box::new(engine)),
         speed: if options.speed.is_finite() { options.speed } else { 0.0 },
         load_seconds: options.load_seconds,
         iterations: options.iterations.unwrap_or(u64::MAX),
         rank: options.rank,
         max_prompt,
         max_sequence,
-        orchestrated: options.is_orchestrated.unwrap_or(false),
         throws: match options.throws.as_deref() {
             None => 0,
             Some("standard") => 1,
             Some(_) => 2,
         },
-        request_stats: options.request_stats,
     })
 }
 
 /// # Safety
 /// `engine` was opened and is not closed.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn trtllm_sim_close(engine: *mut Handle) {
+pub unsafe extern "C" fn trtllm_sim_close(engine: *mut Engine) {
     // SAFETY: the caller guarantees valid pointers.
     drop(unsafe { Box::from_raw(engine) });
 }
@@ -119,31 +103,27 @@ pub unsafe extern "C" fn trtllm_sim_close(engine: *mut Handle) {
 /// `engine` was opened and is not closed, and `tokens` has `count` numbers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn trtllm_sim_submit(
-    engine: *mut Handle,
+    engine: *mut Engine,
     now: f64,
     id: u64,
     tokens: *const i32,
     count: usize,
     max_tokens: u32,
-    may_end: bool,
 ) {
     // SAFETY: the caller guarantees valid pointers.
     let (engine, tokens) = unsafe { (&mut *engine, std::slice::from_raw_parts(tokens, count)) };
-    let drawn = engine.output_mean * (0.6 * engine.random.normal() - 0.18).exp();
-    let ends_early = may_end && drawn < f64::from(max_tokens);
     let mut key = 0;
     let mut keys = Vec::new();
-    for block in tokens.chunks_exact(engine.tokens_per_block) {
+    for block in tokens.chunks_exact(engine.config().cache.tokens_per_block as usize) {
         key = block.iter().fold(key, |key, token| mix(key ^ mix(*token as u64))).max(1);
         keys.push(key);
     }
-    engine.engine.submit(Arrival {
+    engine.submit(Arrival {
         at: now,
         id: Some(id),
         keys: Some(Arc::from(keys)),
-        is_watched: true,
         prompt: count as u32,
-        output: if ends_early { (drawn as u32).max(1) } else { max_tokens },
+        output: max_tokens,
         max_new_tokens: max_tokens,
         conversation: mix(!id),
         ..Arrival::default()
@@ -153,9 +133,9 @@ pub unsafe extern "C" fn trtllm_sim_submit(
 /// # Safety
 /// `engine` was opened and is not closed, and the other pointers are valid.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn trtllm_sim_step(engine: *mut Handle, now: f64, sink: *const Sink, state: *mut State) {
+pub unsafe extern "C" fn trtllm_sim_step(engine: *mut Engine, now: f64, sink: *const Sink, state: *mut State) {
     // SAFETY: the caller guarantees valid pointers.
-    let (engine, sink) = unsafe { (&mut (*engine).engine, &*sink) };
+    let (engine, sink) = unsafe { (&mut *engine, &*sink) };
     let step = engine.step(now);
     for (iter, rows) in &step.rows {
         let rows: Vec<_> = rows.iter().map(Row::of).collect();
@@ -167,22 +147,8 @@ pub unsafe extern "C" fn trtllm_sim_step(engine: *mut Handle, now: f64, sink: *c
     for entry in &step.entries {
         (sink.entry)(sink.context, &Entry::of(entry));
     }
-    // Report the last tokens of a request together with its end.
-    let mut merged: Vec<Progress> = Vec::new();
-    for progress in step.progress {
-        match merged.iter_mut().rfind(|before| before.id == progress.id) {
-            Some(before) => before.end = progress.end,
-            None => merged.push(progress),
-        }
-    }
-    for progress in merged {
-        let end = match progress.end {
-            None => -1,
-            Some(End::Stop) => 0,
-            Some(End::Length) => 1,
-            Some(End::TimedOut | End::Cancelled | End::Error) => 2,
-        };
-        (sink.progress)(sink.context, progress.id, progress.tokens, end);
+    for request in &step.unanswered {
+        (sink.unanswered)(sink.context, request.id);
     }
     // SAFETY: the caller guarantees valid pointers.
     unsafe { *state = State::of(engine, step.next) };

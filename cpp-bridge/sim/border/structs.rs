@@ -1,6 +1,5 @@
 //! The structs of `../src/step.h`, filled from the simulation's own.
 
-use crate::Handle;
 use trtllm_sim::{Engine, Stage, record};
 
 /// Declares a struct of step.h and the function that fills it. The expression after each member gives its value.
@@ -22,7 +21,7 @@ macro_rules! filled {
 #[repr(C)]
 #[derive(Debug)]
 pub struct Opened {
-    pub(crate) engine: *mut Handle,
+    pub(crate) engine: *mut Engine,
     pub(crate) speed: f64,
     pub(crate) load_seconds: f64,
     pub(crate) iterations: u64,
@@ -30,8 +29,6 @@ pub struct Opened {
     pub(crate) max_prompt: u32,
     pub(crate) max_sequence: u32,
     pub(crate) throws: i32,
-    pub(crate) orchestrated: bool,
-    pub(crate) request_stats: bool,
 }
 
 filled! { pub(crate) struct Record, of(record: &record::Record) {
@@ -112,13 +109,13 @@ filled! { pub(crate) struct Entry, of(entry: &record::Entry) { let (transfer_sta
     missed: u64 = entry.counts.missed,
     drafted: u32 = entry.drafted,
     accepted: u32 = entry.accepted,
+    output_tokens: u32 = entry.output_tokens,
 }
 
 filled! { pub struct State, of(engine: &Engine, next: Option<f64>) { let truth = engine.truth(); }
     next: f64 = next.unwrap_or(-1.0),
     is_iterating: bool = engine.is_iterating(),
     is_idle: bool = engine.is_idle(),
-    queued: u64 = engine.waiting_for_seat() as u64,
     iterations: u64 = truth.iterations,
     flushes: u64 = truth.flushes,
     arrived: u64 = truth.arrived,
@@ -127,7 +124,5 @@ filled! { pub struct State, of(engine: &Engine, next: Option<f64>) { let truth =
     context_tokens: u64 = truth.context_tokens,
     first_tokens: u64 = truth.first_tokens,
     decoded_tokens: u64 = truth.decoded_tokens,
-    drafted: u64 = truth.drafted,
-    accepted: u64 = truth.accepted,
     pauses: u64 = truth.pauses,
 }

@@ -16,7 +16,6 @@ namespace tensorrt_llm::sim
 namespace
 {
 
-constexpr std::size_t kDefaultRing = 1000;
 constexpr std::uint64_t kVocabulary = 32000;
 
 /// Reads the options in the file simulated.engine of an engine directory.
@@ -31,12 +30,6 @@ std::string described(std::string const& directory)
               " TENSORRT_LLM_ROOT set to a real TensorRT-LLM");
     }
     return line;
-}
-
-std::size_t requestRing(trtllm_sim_opened const& opened, executor::ExecutorConfig const& config)
-{
-    auto const size = static_cast<std::size_t>(config.getRequestStatsMaxIterations());
-    return opened.request_stats && size == 0 ? kDefaultRing : size;
 }
 
 executor::TokenIdType tokenAt(executor::IdType id, std::int32_t position)
@@ -66,7 +59,7 @@ Engine::Engine(trtllm_sim_opened const& opened, executor::ExecutorConfig const& 
     : mOpened(opened)
     , mClock(opened.speed)
     , mIterations(static_cast<std::size_t>(config.getIterStatsMaxIterations()))
-    , mRequests(requestRing(opened, config))
+    , mRequests(static_cast<std::size_t>(config.getRequestStatsMaxIterations()))
     , mThread([this] { run(); })
 {
 }
@@ -112,9 +105,8 @@ Truth Engine::truth() const
     auto const records = mIterations.counts();
     auto const requests = mRequests.counts();
     return Truth{mState.iterations, mState.flushes, mState.arrived, mState.started, mState.completed,
-        mState.context_tokens, mState.first_tokens, mState.decoded_tokens, mState.drafted, mState.accepted,
-        mState.pauses, records.pushed, records.lost, requests.pushed, requests.lost, mRecordedAt * 1e3,
-        mState.is_idle};
+        mState.context_tokens, mState.first_tokens, mState.decoded_tokens, mState.pauses, records.pushed, records.lost,
+        requests.pushed, requests.lost, mState.is_idle};
 }
 
 executor::IdType Engine::enqueue(executor::Request const& request)
@@ -174,9 +166,9 @@ bool Engine::waitForNext()
     for (auto const& [id, request] : inbox)
     {
         auto const tokens = request.getInputTokenIds();
-        mHosted.emplace(id, Hosted{request});
+        mHosted.emplace(id, request);
         trtllm_sim_submit(mOpened.engine, mNow, id, tokens.data(), tokens.size(),
-            static_cast<std::uint32_t>(request.getMaxTokens()), request.getEndId().has_value());
+            static_cast<std::uint32_t>(request.getMaxTokens()));
     }
     return true;
 }
@@ -201,79 +193,50 @@ void Engine::step()
         static_cast<Engine*>(context)->mRequests.push(std::move(stats));
     };
     sink.entry = [](void* context, trtllm_sim_entry const* entry)
-    {
-        auto& engine = *static_cast<Engine*>(context);
-        if (engine.mHosted.count(entry->id) != 0)
-        {
-            engine.mEntries.emplace(entry->id, *entry);
-        }
-    };
-    sink.progress = [](void* context, std::uint64_t id, std::uint32_t tokens, std::int32_t end)
-    { static_cast<Engine*>(context)->respond(id, static_cast<std::int32_t>(tokens), end); };
+    { static_cast<Engine*>(context)->respond(entry->id, entry); };
+    sink.unanswered = [](void* context, std::uint64_t id) { static_cast<Engine*>(context)->respond(id, nullptr); };
     trtllm_sim_state state{};
-    auto const pushed = mIterations.counts().pushed;
     trtllm_sim_step(mOpened.engine, mNow, &sink, &state);
-    mEntries.clear();
     std::lock_guard const lock(mMutex);
     mState = state;
-    if (mIterations.counts().pushed > pushed)
-    {
-        mRecordedAt = mNow;
-    }
 }
 
-/// Sends the host a response with new tokens of its request, or with the end of the request.
-void Engine::respond(executor::IdType id, std::int32_t newTokens, std::int32_t end)
+/// Sends the host the whole answer of its request. `entry` is null if the request failed. Ignores requests of the simulated
+/// load.
+void Engine::respond(executor::IdType id, trtllm_sim_entry const* entry)
 {
     auto const found = mHosted.find(id);
     if (found == mHosted.end())
     {
         return;
     }
-    auto& hosted = found->second;
-    auto const& request = hosted.request;
-    auto const final = end >= 0;
-    hosted.generated += newTokens;
-    auto const streaming = request.getStreaming();
-    // A stream has a response for each step.
-    if (!final && !streaming)
-    {
-        return;
-    }
-    executor::Result result{};
-    result.isFinal = final;
+    auto const output = found->second.getOutputConfig();
     executor::VecTokens tokens;
-    if (!streaming && !request.getOutputConfig().excludeInputFromOutput)
+    if (!output.excludeInputFromOutput)
     {
-        tokens = request.getInputTokenIds();
+        tokens = found->second.getInputTokenIds();
     }
-    for (auto position = streaming ? hosted.sent : 0; position < hosted.generated; ++position)
+    auto const generated = entry == nullptr ? 0 : static_cast<std::int32_t>(entry->output_tokens);
+    for (std::int32_t position = 0; position < generated; ++position)
     {
         tokens.push_back(tokenAt(id, position));
     }
-    hosted.sent = hosted.generated;
-    auto const reason = end == 0 ? executor::FinishReason::kEND_ID
-        : end == 1               ? executor::FinishReason::kLENGTH
-                                 : executor::FinishReason::kNOT_FINISHED;
-    if (reason == executor::FinishReason::kEND_ID && !tokens.empty())
-    {
-        tokens.back() = request.getEndId().value_or(tokens.back());
-    }
+    executor::Result result{};
+    result.isFinal = true;
     result.outputTokenIds = {std::move(tokens)};
 #if TRTLLM_SIM_SINCE(0, 13)
-    result.finishReasons = {reason};
+    // No request of a host has an end token, so an answer ends by its length.
+    result.finishReasons
+        = {entry == nullptr ? executor::FinishReason::kNOT_FINISHED : executor::FinishReason::kLENGTH};
 #endif
 #if TRTLLM_SIM_SINCE(1, 0)
-    if (auto const entry = mEntries.find(id); entry != mEntries.end() && request.getOutputConfig().returnPerfMetrics)
+    if (entry != nullptr && output.returnPerfMetrics)
     {
-        result.requestPerfMetrics = perfMetrics(entry->second);
+        result.requestPerfMetrics = perfMetrics(*entry);
     }
 #endif
     mMailbox.put(executor::Response(id, std::move(result)));
-    if (final)
-    {
-        mHosted.erase(found);
-    }
+    mHosted.erase(found);
 }
 
 } // namespace tensorrt_llm::sim

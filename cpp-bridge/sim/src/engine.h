@@ -48,20 +48,12 @@ public:
     [[nodiscard]] Truth truth() const;
 
 private:
-    /// A request of the host that has not ended.
-    struct Hosted
-    {
-        executor::Request request;
-        std::int32_t generated{0};
-        std::int32_t sent{0}; ///< tokens that were sent to a stream
-    };
-
     using Inbox = std::vector<std::pair<executor::IdType, executor::Request>>;
 
     void run();
     bool waitForNext();
     void step();
-    void respond(executor::IdType id, std::int32_t newTokens, std::int32_t end);
+    void respond(executor::IdType id, trtllm_sim_entry const* entry);
 
     // statistics.cc: fills TensorRT-LLM's structs.
     [[nodiscard]] static executor::IterationStats iterationStats(trtllm_sim_record const& record);
@@ -74,8 +66,7 @@ private:
     Clock const mClock;
     WallTimestamp mTimestamp;
     double mNow{0.0};
-    std::map<executor::IdType, Hosted> mHosted;
-    std::map<executor::IdType, trtllm_sim_entry> mEntries; ///< metrics of the requests that ended in this step
+    std::map<executor::IdType, executor::Request> mHosted; ///< requests of the host that have not ended
 
     // The members below are shared with the host's threads.
     mutable std::mutex mMutex;
@@ -84,7 +75,6 @@ private:
     Inbox mInbox;
     executor::IdType mNextHostId{1};
     trtllm_sim_state mState{};
-    double mRecordedAt{0.0};
 
     StatsRing<executor::IterationStats> mIterations;
     StatsRing<executor::RequestStatsPerIteration> mRequests;

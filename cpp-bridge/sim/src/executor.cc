@@ -41,9 +41,7 @@ public:
         TLLM_CHECK_WITH_INFO(!mShutdownCalled, "Shutdown called");
         if (mOpened.rank != 0)
         {
-            std::string const mode = mOpened.orchestrated ? "ORCHESTRATOR" : "LEADER";
-            std::string const role = mOpened.orchestrated ? "orchestrator" : "leader";
-            TLLM_THROW("With " + mode + " communication mode, only " + role + " rank is expected to call " + method);
+            TLLM_THROW(std::string("With LEADER communication mode, only leader rank is expected to call ") + method);
         }
         return *mEngine;
     }

@@ -22,8 +22,6 @@ struct trtllm_sim_opened
     std::uint32_t max_prompt;
     std::uint32_t max_sequence;
     std::int32_t throws; ///< 1: TllmException, 2: an exception that is not a std::exception
-    bool orchestrated;
-    bool request_stats;
 };
 
 struct trtllm_sim_record
@@ -59,7 +57,7 @@ struct trtllm_sim_entry
     std::uint64_t id, first_iter, last_iter;
     double arrival, first_scheduled, first_token, last_token, transfer_start, transfer_end;
     std::uint64_t transfer_bytes, alloc_total, alloc_new, reused, missed;
-    std::uint32_t drafted, accepted;
+    std::uint32_t drafted, accepted, output_tokens;
 };
 
 /// Functions that a step calls for each event.
@@ -69,8 +67,7 @@ struct trtllm_sim_sink
     void (*record)(void*, trtllm_sim_record const*);
     void (*rows)(void*, std::uint64_t iter, trtllm_sim_row const*, std::size_t);
     void (*entry)(void*, trtllm_sim_entry const*);
-    /// New tokens of a submitted request, and why it ended: -1 not ended, 0 end token, 1 length, 2 another reason.
-    void (*progress)(void*, std::uint64_t id, std::uint32_t tokens, std::int32_t end);
+    void (*unanswered)(void*, std::uint64_t id);
 };
 
 /// The state after a step, and the true totals until then.
@@ -78,9 +75,7 @@ struct trtllm_sim_state
 {
     double next; ///< time of the next step; negative: nothing happens before a submission
     bool is_iterating, is_idle;
-    std::uint64_t queued;
-    std::uint64_t iterations, flushes, arrived, started, completed, context_tokens, first_tokens, decoded_tokens, drafted,
-        accepted, pauses;
+    std::uint64_t iterations, flushes, arrived, started, completed, context_tokens, first_tokens, decoded_tokens, pauses;
 };
 
 /// Parses the options and makes an engine of this release (100 × major + minor). `rows` enables statistics of requests.
@@ -88,9 +83,9 @@ struct trtllm_sim_state
 bool trtllm_sim_open(char const* options, std::size_t length, std::uint32_t release, bool rows,
     trtllm_sim_opened* opened, char* error, std::size_t error_size);
 void trtllm_sim_close(trtllm_sim_engine* engine);
-/// Sends a request at `now`. Call it before the step of that time. With `may_end`, the answer may end before `max_tokens`.
+/// Sends a request at `now`. Call it before the step of that time.
 void trtllm_sim_submit(trtllm_sim_engine* engine, double now, std::uint64_t id, std::int32_t const* tokens,
-    std::size_t count, std::uint32_t max_tokens, bool may_end);
+    std::size_t count, std::uint32_t max_tokens);
 void trtllm_sim_step(trtllm_sim_engine* engine, double now, trtllm_sim_sink const* sink, trtllm_sim_state* state);
 
 } // extern "C"

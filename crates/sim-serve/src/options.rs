@@ -150,7 +150,7 @@ impl Arguments {
         }
         config.statistics.entries = !self.no_perf_metrics;
         config.statistics.steps = self.step_times;
-        config.load.is_watched = self.socket.is_some();
+        config.statistics.unanswered = self.socket.is_some();
         let version = match (&self.release, config.release) {
             (Some(release), _) => release.clone(),
             (None, Release::Cpp { major, minor }) => format!("{major}.{minor}.0"),

@@ -6,7 +6,6 @@ use crate::passes::Launched;
 use crate::record::StepTime;
 use crate::request::Request;
 use crate::scheduler::transfer_seconds;
-use crate::step::Progress;
 use crate::truth::BatchTruth;
 
 /// Share of the GPU's time that sampling takes.
@@ -66,9 +65,6 @@ impl Engine {
                 request.was_scheduled = true;
                 if made == 0 {
                     continue;
-                }
-                if request.arrival.is_watched {
-                    self.progress.push(Progress { id: request.id, tokens: made, end: None });
                 }
                 let is_first = request.receive(made, iter, now);
                 if is_first && request.is_streamed(self.config.role) {

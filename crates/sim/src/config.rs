@@ -304,6 +304,8 @@ pub struct Statistics {
     pub interval: u64,
     pub rows: bool,
     pub entries: bool,
+    /// Whether requests without an answer have an entry, too. A program that hosts the C++ Executor can report them.
+    pub unanswered: bool,
     /// Perf-metrics entries contain the times of each step, as with PyTorch's `return_perf_metrics`.
     pub steps: bool,
 }
@@ -345,7 +347,14 @@ impl Default for Config {
             },
             startup: Vec::new(),
             faults: Vec::new(),
-            statistics: Statistics { enabled: true, interval: 1, rows: true, entries: true, steps: false },
+            statistics: Statistics {
+                enabled: true,
+                interval: 1,
+                rows: true,
+                entries: true,
+                unanswered: false,
+                steps: false,
+            },
             load: Load::default(),
             first_id: None,
             keeps_requests: true,

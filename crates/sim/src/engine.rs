@@ -14,7 +14,7 @@ use crate::random::{Random, mix};
 use crate::record::{End, Entry};
 use crate::request::Request;
 use crate::scheduler::{Batch, Rank};
-use crate::step::{Progress, Step, Unanswered};
+use crate::step::{Step, Unanswered};
 use crate::truth::Truth;
 use crate::writer::Writer;
 
@@ -51,7 +51,6 @@ pub struct Engine {
     pub(crate) has_deadlines: bool,
     /// Whether a request is due that the limit `in_flight` keeps outside the engine.
     pub(crate) load_waits: bool,
-    pub(crate) progress: Vec<Progress>,
     pub(crate) unanswered: Vec<Unanswered>,
     /// In a deployment: the engine that continues the answers of this context engine.
     pub(crate) peer: Option<Peer>,
@@ -95,7 +94,6 @@ impl Engine {
             link_free_at: 0.0,
             has_deadlines: false,
             load_waits: false,
-            progress: Vec::new(),
             unanswered: Vec::new(),
             peer: None,
             writer: Writer::new(mix(seed) ^ 3),
@@ -214,7 +212,6 @@ impl Engine {
         if !self.begin_tail(now) {
             self.begin_pass(now, &mut step);
         }
-        step.progress = std::mem::take(&mut self.progress);
         step.unanswered = std::mem::take(&mut self.unanswered);
         step.next = self.passes.due.or_else(|| self.next_change(now));
         step

@@ -9,7 +9,7 @@ use crate::passes::Intake;
 use crate::record::{End, Entry, Row, Stage};
 use crate::request::Request;
 use crate::scheduler::{Rank, blocks_at_end};
-use crate::step::{Progress, Unanswered};
+use crate::step::Unanswered;
 use crate::truth::{RequestParts, RequestTruth};
 
 impl Engine {
@@ -228,9 +228,6 @@ impl Engine {
     }
 
     fn record_truth(&mut self, request: &Request, end: End, seen: f64) {
-        if request.arrival.is_watched {
-            self.progress.push(Progress { id: request.id, tokens: 0, end: Some(end) });
-        }
         if !self.config.keeps_requests {
             return;
         }
@@ -255,7 +252,7 @@ impl Engine {
     /// program of the C++ Executor gets one for every request, with 0 as the time of an event that did not happen.
     fn entry(&self, request: &Request, end: End) -> Option<Entry> {
         let answered = matches!(end, End::Stop | End::Length);
-        if !answered && !request.arrival.is_watched {
+        if !answered && !self.config.statistics.unanswered {
             return None;
         }
         let bytes = self.config.cache.bytes(request.arrival.prompt);

@@ -36,4 +36,4 @@ pub use engine::Engine;
 pub use gpu::Gpu;
 pub use load::Arrival;
 pub use record::{End, Stage};
-pub use step::{Progress, Step, Unanswered};
+pub use step::{Step, Unanswered};

@@ -32,8 +32,6 @@ pub struct Load {
     /// Maximum number of requests in the engine. Excess requests wait outside; their times are measured from when they
     /// enter.
     pub in_flight: Option<usize>,
-    /// Whether the program that hosts the engine reports all requests, including those that time out.
-    pub is_watched: bool,
     /// Maximum tokens of a prompt, and of a prompt with its output. Longer prompts and outputs are shortened.
     pub max_prompt: u32,
     pub max_sequence: u32,
@@ -133,7 +131,6 @@ impl Default for Load {
             think: 1.0,
             requests: None,
             in_flight: None,
-            is_watched: false,
             max_prompt: u32::MAX,
             max_sequence: u32::MAX,
         }
@@ -148,8 +145,6 @@ pub struct Arrival {
     pub id: Option<u64>,
     /// The keys of the full KV cache blocks of the request, if its tokens are known.
     pub keys: Option<Arc<[u64]>>,
-    /// Whether [`Step::progress`](crate::Step) reports its tokens and its end.
-    pub is_watched: bool,
     pub prompt: u32,
     /// Tokens after which the answer ends.
     pub output: u32,
@@ -291,7 +286,6 @@ impl Generator {
         arrival.timeout = self.load.timeout;
         // Without such requests, no random number is drawn, so that older runs stay the same.
         arrival.nonstream = self.random.chance(self.load.nonstream_share);
-        arrival.is_watched = self.load.is_watched;
         self.cut(&mut arrival);
         arrival
     }

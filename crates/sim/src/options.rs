@@ -17,13 +17,10 @@ pub struct Options {
     /// The engine hangs after this many iterations.
     pub iterations: Option<u64>,
     pub rank: u32,
-    /// Whether the C++ Executor runs in orchestrator mode. Absent if the option is not given.
-    pub is_orchestrated: Option<bool>,
     /// Which exception each call of the C++ Executor throws: `standard` or `foreign`.
     pub throws: Option<String>,
     pub request_stats: bool,
-    /// The mean length of answers.
-    pub output_mean: u32,
+    output_mean: u32,
     prompt_mean: u32,
     rate: f64,
     wave: f64,
@@ -125,7 +122,6 @@ const KEYS: &[Key] = keys![
     "timeout_s", "0.001 to 86400", o, v => o.engine.load.timeout = Some(number(v, 0.001, 86400.0)?);
     "losing", "0 to 1", o, v => o.engine.faults = vec![Fault::LoseRecords { share: number(v, 0.0, 1.0)? }];
     "rank", "0 to 65535", o, v => o.rank = number(v, 0, 65535)?;
-    "comm_mode", "leader or orchestrator", o, v => o.is_orchestrated = Some(word(v, "leader", "orchestrator")?);
     "throws", "standard or foreign", o, v => { word(v, "standard", "foreign")?; o.throws = Some(v.to_owned()) };
     "request_stats", "0 or 1", o, v => o.request_stats = word(v, "0", "1")?;
 ];
@@ -352,7 +348,6 @@ impl Default for Options {
             load_seconds: 0.0,
             iterations: None,
             rank: 0,
-            is_orchestrated: None,
             throws: None,
             request_stats: false,
             output_mean: 120,

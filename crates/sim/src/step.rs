@@ -11,18 +11,8 @@ pub struct Step {
     pub entries: Vec<Entry>,
     /// Requests that ended without an answer since the last step.
     pub unanswered: Vec<Unanswered>,
-    /// What watched requests received.
-    pub progress: Vec<Progress>,
     /// When to call [`Engine::step`](crate::Engine::step) next. Absent if nothing happens before the next submission.
     pub next: Option<f64>,
-}
-
-/// Tokens that a watched request received, or its end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Progress {
-    pub id: u64,
-    pub tokens: u32,
-    pub end: Option<End>,
 }
 
 /// A request that ended without an answer.

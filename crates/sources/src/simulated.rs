@@ -41,8 +41,8 @@ impl Simulated {
     pub fn open(url: &str) -> Result<Self, OpenError> {
         let failed = |cause| OpenError::Engine { engine: url.to_owned(), cause };
         let options = Options::parse(url).map_err(failed)?;
-        if options.throws.is_some() || options.is_orchestrated.is_some() || options.rank > 0 {
-            return Err(failed("sim: throws, comm_mode and rank are for the C++ Executor; remove them".to_owned()));
+        if options.throws.is_some() || options.rank > 0 {
+            return Err(failed("sim: throws and rank are for the C++ Executor; remove them".to_owned()));
         }
         let engine = Engine::new(options.config(&Host { rows: false, ..Host::default() }), options.seed);
         Ok(Self { target: url.to_owned(), options, engine, started: None, next: Some(0.0) })

@@ -41,10 +41,9 @@ public:
 class Request
 {
 public:
-    Request(VecTokens inputTokenIds, SizeType32 maxTokens, bool streaming = false)
+    Request(VecTokens inputTokenIds, SizeType32 maxTokens)
         : mInputTokenIds(std::move(inputTokenIds))
         , mMaxTokens(maxTokens)
-        , mStreaming(streaming)
     {
         TLLM_CHECK(!mInputTokenIds.empty());
         TLLM_CHECK(mMaxTokens > 0);
@@ -60,19 +59,9 @@ public:
         return mMaxTokens;
     }
 
-    [[nodiscard]] bool getStreaming() const
-    {
-        return mStreaming;
-    }
-
     [[nodiscard]] OutputConfig getOutputConfig() const
     {
         return mOutputConfig;
-    }
-
-    [[nodiscard]] std::optional<TokenIdType> getEndId() const
-    {
-        return mEndId;
     }
 
     void setOutputConfig(OutputConfig const& outputConfig)
@@ -80,17 +69,10 @@ public:
         mOutputConfig = outputConfig;
     }
 
-    void setEndId(TokenIdType endId)
-    {
-        mEndId = endId;
-    }
-
 private:
     VecTokens mInputTokenIds;
     SizeType32 mMaxTokens;
-    bool mStreaming;
     OutputConfig mOutputConfig;
-    std::optional<TokenIdType> mEndId;
 };
 
 struct Result

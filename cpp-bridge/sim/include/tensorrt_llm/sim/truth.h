@@ -23,15 +23,12 @@ struct Truth
     std::uint64_t contextTokens;     ///< prompt tokens computed, without tokens reused from the KV cache
     std::uint64_t firstTokens;       ///< output tokens of context phases
     std::uint64_t generationTokens;  ///< output tokens of generation phases
-    std::uint64_t draftTokens;       ///< tokens proposed by speculative decoding
-    std::uint64_t acceptedTokens;    ///< proposed tokens that were accepted
     std::uint64_t pauses;            ///< how often a request was paused because an older one needed its KV cache blocks
     std::uint64_t recordsPushed;     ///< iteration records written into the ring
     std::uint64_t recordsLost;       ///< iteration records that were overwritten before they were drained
     std::uint64_t requestRecordsPushed;
     std::uint64_t requestRecordsLost;
-    double virtualTimeMs; ///< time of the simulated clock
-    bool idle;            ///< true if no request is active or queued
+    bool idle; ///< true if no request is active or queued
 };
 
 [[nodiscard]] Truth truth(executor::Executor const& executor);
