@@ -84,10 +84,10 @@ fn an_engine_that_keeps_failing_is_logged_once_and_the_lost_iterations_are_those
     let page = daemon.poll(A, 2);
     // Read the look-alike's counts last, because it counts an answer only after it has sent the answer.
     let truth = a.truth();
-    let both = |count: &str| truth.count(&format!("handed_out/{count}")) + truth.count(&format!("salvageable/{count}"));
-    assert_eq!(iterations(&page, A), both("iterations"), "{truth:?}");
-    assert_eq!(page.count("nv_trt_llm_requests_completed_total", A), both("completed_requests"), "{truth:?}");
-    assert_eq!(page.count("nv_trt_llm_context_tokens_total", A), both("context_tokens"), "{truth:?}");
+    let received = |count: &str| truth.count(&format!("received/{count}"));
+    assert_eq!(iterations(&page, A), received("iterations"), "{truth:?}");
+    assert_eq!(page.count("nv_trt_llm_requests_completed_total", A), received("completed_requests"), "{truth:?}");
+    assert_eq!(page.count("nv_trt_llm_context_tokens_total", A), received("context_tokens"), "{truth:?}");
     let lost = page.count("nv_trt_llm_iterations_lost_total", A);
     assert_eq!(lost, truth.count("cut_iterations"), "{truth:?}");
     assert_eq!(iterations(&page, A) + lost, truth.count("iterations"), "{truth:?}");

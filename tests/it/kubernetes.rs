@@ -115,7 +115,7 @@ fn pods_come_and_go_and_say_why_they_do_not_serve() {
     let asked = api.change(|api| api.asked.clone());
     assert!(asked.iter().all(|path| path.contains("fieldSelector=spec.nodeName%3Dgpu-1")), "{asked:?}");
     for other in [&watched, &elsewhere] {
-        assert_eq!(other.truth().count("served"), 0);
+        assert_eq!(other.truth().count("received/iterations"), 0);
     }
 }
 

@@ -95,7 +95,7 @@ class Fleet:
         self.crowd, self.native, self.interval, self.profile = crowd, native, interval, profile
         self.notified = Notified(work)
         self.gpus = Gpus(library, work)
-        self.rate, self.orchestrator = 12, SimServe("sim:?disagg=1", "--orchestrator=1,2")
+        self.rate, self.orchestrator = 12, SimServe("sim:", "--disaggregated=orchestrator", f"--start={time.time()}")
         self.configure()
         try:
             self.start(binary, prometheus, factor, native)

@@ -333,7 +333,7 @@ exec {binary} "$@"
 
             judge.after("a new token, and a pod that was deleted meanwhile", renew, judge.gone("back-0"), seconds=60)
             for name in ("other-node-0", "watched-0"):
-                assert pods.servers[name].truth()["served"] == 0, f"{name} was read"
+                assert pods.servers[name].truth()["received"]["iterations"] == 0, f"{name} was read"
             print("ok    nobody read the pods of the other node and with a sidecar")
             if judge.failed:
                 print(exporter.log())

@@ -6,9 +6,8 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use clap::ValueEnum;
-use clap::builder::PossibleValue;
 use parking_lot::{Mutex, MutexGuard};
+use serde::Deserialize;
 use serde_json::{Value, json};
 use trtllm_sim::write;
 
@@ -21,7 +20,8 @@ const JSON: &str = "application/json";
 const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// What GET /metrics does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 enum Mode {
     Ok,
     NotJson,
@@ -31,7 +31,7 @@ enum Mode {
     Huge,
     /// No answer until the mode changes.
     Hang,
-    #[value(name = "500")]
+    #[serde(rename = "500")]
     Status500,
     /// One byte per second until the mode changes.
     SlowBody,
@@ -41,6 +41,19 @@ enum Mode {
     EngineGone,
     /// The model loads, and each path says so (TensorRT-LLM #17787).
     Starting,
+}
+
+/// The body of `POST /control`. What it does not name stays as it is.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Command {
+    mode: Option<Mode>,
+    /// `sim:?…`: replaces the load and the faults.
+    engine: Option<String>,
+    #[serde(default)]
+    restart: bool,
+    drain: Option<bool>,
+    stop: Option<bool>,
 }
 
 #[derive(Debug)]
@@ -88,16 +101,12 @@ impl Server {
             ("/truth", false) => reply(stream, &self.truth()),
             ("/control", true) => self.control(request, stream),
             ("/gpus", false) => reply(stream, &self.advanced().gpus(Instant::now())),
-            ("/prometheus/metrics", false) if self.arguments.workers().is_some() => {
+            ("/prometheus/metrics", false) if self.arguments.is_orchestrator() => {
                 let page = self.advanced().orchestrator.text();
                 answer(request, stream, 200, TEXT, &page)
             }
-            (path, _) if self.arguments.workers().is_some() => {
-                match self.arguments.workers().filter(|_| path == "/cluster_info") {
-                    Some(workers) => reply(stream, &cluster(workers)),
-                    None => not_found(request, stream),
-                }
-            }
+            ("/cluster_info", false) if self.arguments.is_orchestrator() => reply(stream, &cluster()),
+            _ if self.arguments.is_orchestrator() => not_found(request, stream),
             ("/prometheus/metrics", false) if self.arguments.prometheus => {
                 let page = self.advanced().page(frontend, &self.arguments.model);
                 answer(request, stream, 200, TEXT, &page)
@@ -133,41 +142,35 @@ impl Server {
         let now = Instant::now();
         let invalid =
             |stream: &mut TcpStream, why: &str| answer(request, stream, 400, JSON, &json!({"detail": why}).to_string());
-        let command: Value = serde_json::from_slice(&request.body).unwrap_or_default();
-        let known = ["stop", "drain", "mode", "engine", "restart"];
-        let is_valid = command.as_object().is_some_and(|keys| keys.keys().all(|key| known.contains(&key.as_str())));
-        let mode = command["mode"].as_str().map(|name| Mode::from_str(name, false)).transpose();
-        let Some(mode) = mode.ok().filter(|_| is_valid) else {
-            let modes: Vec<_> = Mode::value_variants().iter().filter_map(ValueEnum::to_possible_value).collect();
-            let modes: Vec<_> = modes.iter().map(PossibleValue::get_name).collect();
-            let actions = "use stop, drain or restart with true or false, engine with sim:?…, or mode with one of";
-            return invalid(stream, &format!("{actions} {}", modes.join(", ")));
+        let command: Command = match serde_json::from_slice(&request.body) {
+            Ok(command) => command,
+            Err(error) => return invalid(stream, &error.to_string()),
         };
-        let changed = match command["engine"].as_str().map(|engine| self.arguments.simulated(engine)).transpose() {
+        let changed = match command.engine.as_deref().map(|engine| self.arguments.simulated(engine)).transpose() {
             Ok(changed) => changed,
             Err(error) => return invalid(stream, &error),
         };
-        let changes_engine = ["drain", "engine", "restart"].iter().any(|key| command.get(key).is_some());
+        let changes_engine = command.drain.is_some() || changed.is_some() || command.restart;
         if changes_engine && !self.live.lock().can_change() {
             return invalid(
                 stream,
                 "--disaggregated: the other processes of the deployment would not change; use stop or mode",
             );
         }
-        if let Some(mode) = mode {
+        if let Some(mode) = command.mode {
             *self.mode.lock() = mode;
         }
         let mut live = self.live.lock();
         if let Some(simulated) = changed {
             live.change(simulated, now);
         }
-        if command["restart"] == true {
+        if command.restart {
             live.restart(now);
         }
-        if let Some(drain) = command["drain"].as_bool() {
+        if let Some(drain) = command.drain {
             live.drain(drain, now);
         }
-        if let Some(stop) = command["stop"].as_bool() {
+        if let Some(stop) = command.stop {
             live.stop(stop, now);
         }
         drop(live);
@@ -256,11 +259,10 @@ fn huge(stream: &mut TcpStream) -> io::Result<()> {
     stream.write_all(b"\"]")
 }
 
-fn cluster((context, generation): (usize, usize)) -> Value {
-    let workers =
-        |number: usize| -> Value { (0..number).map(|n| json!({"host": "worker", "port": 8001 + n})).collect() };
+fn cluster() -> Value {
+    let workers = json!([{"host": "worker", "port": 8001}]);
     json!({
-        "current_workers": {"context_servers": workers(context), "generation_servers": workers(generation)},
+        "current_workers": {"context_servers": workers, "generation_servers": workers},
         "minimal_instances": {"context_servers": 1, "generation_servers": 1},
     })
 }

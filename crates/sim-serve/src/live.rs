@@ -16,7 +16,7 @@ use crate::options::{Arguments, FrontendMode, Simulated};
 use crate::orchestrator::Orchestrator;
 use crate::page::{ServerPage, reason};
 use crate::totals::{Totals, Waiting};
-use crate::world::{Part, World};
+use crate::world::World;
 
 /// Limit for the real time that one call of [`Live::advance`] may take.
 const LONGEST: Duration = Duration::from_millis(50);
@@ -55,7 +55,7 @@ impl Live {
     pub(crate) fn new(world: World, speed: f64, iterations: Option<u64>, arguments: &Arguments, now: Instant) -> Self {
         let config = world.shown().config();
         let (release, in_flight) = (config.release, config.load.in_flight);
-        let kind = if arguments.disaggregated == Some(Part::Orchestrator) { "disagg" } else { "server" };
+        let kind = if arguments.is_orchestrator() { "disagg" } else { "server" };
         let file = |directory: &PathBuf| {
             directory.join(format!("perf_metrics-{kind}-sim-{}-20261101T000000Z.jsonl", std::process::id()))
         };
@@ -93,7 +93,7 @@ impl Live {
         let (until, begun) = (self.clock.now(now), Instant::now());
         let wall = unix_seconds();
         while let Some(at) = self.next.filter(|at| *at <= until) {
-            if self.clock.since.is_none() || self.totals.begun.iterations >= self.iterations {
+            if self.clock.since.is_none() || self.engine().truth().iterations >= self.iterations {
                 return;
             }
             let seen = self.world.step(at, &mut self.orchestrator);
@@ -119,7 +119,6 @@ impl Live {
     }
 
     fn keep(&mut self, step: Step, epoch_us: i64) {
-        self.totals.step(self.world.shown());
         let release = self.engine().config().release;
         let mut rows = step.rows.into_iter().peekable();
         let records = step.records.len();
@@ -134,9 +133,10 @@ impl Live {
             }
             if let Some(dropped) = value.get_mut("statsDroppedFrames") {
                 // If the ring of waiting records is full, this record displaces the oldest one.
-                *dropped = json!(self.totals.lost.records + u64::from(self.ring.len() >= self.ring_size));
+                *dropped = json!(self.totals.lost_records + u64::from(self.ring.len() >= self.ring_size));
             }
-            let waiting = self.totals.record(record, value.to_string(), number == records);
+            let truth = self.world.shown().truth();
+            let waiting = self.totals.record(record, value.to_string(), truth, number == records);
             self.ring.push_back(waiting);
             // TensorRT-LLM drops the oldest record without notice.
             if let Some(oldest) = (self.ring.len() > self.ring_size).then(|| self.ring.pop_front()).flatten() {
@@ -262,7 +262,7 @@ impl Live {
     }
 
     pub(crate) fn truth(&self) -> Value {
-        let mut value = self.totals.json();
+        let mut value = self.totals.json(self.engine().truth());
         let in_ring = self.ring.len() + self.frontends.iter().map(|frontend| frontend.records.len()).sum::<usize>();
         value["in_ring"] = json!(in_ring);
         value["stopped"] = json!(self.clock.since.is_none());

@@ -60,12 +60,9 @@ pub(crate) struct Arguments {
     /// What the frontends share
     #[arg(long, default_value = "own")]
     pub(crate) frontend_mode: FrontendMode,
-    /// Answer as the orchestrator of disaggregated serving with this many context and generation workers
-    #[arg(long, value_name = "CONTEXT,GENERATION", value_parser = workers)]
-    pub(crate) orchestrator: Option<(usize, usize)>,
     /// Show one server of a disaggregated deployment. SIM has the load and the context server; the other servers are
     /// processes with the same SIM, --generation and --start
-    #[arg(long, value_name = "SERVER", requires = "start", conflicts_with_all = ["orchestrator", "no_perf_metrics"])]
+    #[arg(long, value_name = "SERVER", requires = "start", conflicts_with = "no_perf_metrics")]
     pub(crate) disaggregated: Option<Part>,
     /// Generation server of the deployment, as SIM; its load is not used
     #[arg(long, value_name = "SIM", requires = "disaggregated")]
@@ -109,9 +106,8 @@ impl Arguments {
         self.perf_metrics_dir.is_none() && !self.release.as_deref().is_some_and(writes_files)
     }
 
-    /// The numbers of workers at `/cluster_info`, if this process is an orchestrator.
-    pub(crate) fn workers(&self) -> Option<(usize, usize)> {
-        self.orchestrator.or((self.disaggregated == Some(Part::Orchestrator)).then_some((1, 1)))
+    pub(crate) fn is_orchestrator(&self) -> bool {
+        self.disaggregated == Some(Part::Orchestrator)
     }
 
     /// Creates what is simulated. `engine` is that of SIM.
@@ -193,10 +189,4 @@ fn release_of(backend: Backend, text: Option<&str>) -> Result<Release, String> {
         (Backend::Pytorch, (1, 3)) => Ok(Release::PyTorch { era: Era::Ranks, cache: CacheManager::V1 }),
         (Backend::Pytorch, _) => Ok(Release::PyTorch { era: Era::Frames, cache: CacheManager::V2 }),
     }
-}
-
-fn workers(text: &str) -> Result<(usize, usize), String> {
-    let numbers =
-        text.split_once(',').and_then(|(context, generation)| Some((context.parse().ok()?, generation.parse().ok()?)));
-    numbers.ok_or_else(|| "use two numbers, as 2,1".to_owned())
 }

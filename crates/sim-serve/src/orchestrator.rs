@@ -74,43 +74,22 @@ impl Default for Orchestrator {
 }
 
 impl Orchestrator {
-    /// Counts the requests that have arrived at the context server, or at an engine that stands for the whole deployment.
+    /// Counts the requests that have arrived at the context server.
     pub(crate) fn arrived(&mut self, truth: &Truth) {
         (self.requests, self.nonstream, self.context.total) = (truth.arrived, truth.arrived_nonstream, truth.arrived);
     }
 
-    /// An engine that stands for the whole deployment has answered.
-    pub(crate) fn answered(&mut self, entry: &Entry) {
-        // The generation server requests the KV cache once the context server has answered.
-        let handed_over = entry.transfer.map_or(entry.first_scheduled, |(start, ..)| start);
-        self.handed_over(entry, handed_over);
-        self.answered_by_generation(entry, handed_over);
-    }
-
     pub(crate) fn answered_by_context(&mut self, entry: &Entry) {
-        if entry.continued {
-            self.handed_over(entry, entry.last_token);
-        } else {
-            self.completed_by_context(entry, entry.last_token);
-            self.responses += 1;
-        }
-    }
-
-    fn completed_by_context(&mut self, entry: &Entry, at: f64) {
         self.queue.observe((entry.arrival - entry.server_arrival).max(0.0), 1);
         self.context.completed += 1;
-        self.context.complete.observe((at - entry.server_arrival).max(0.0), 1);
-    }
-
-    fn handed_over(&mut self, entry: &Entry, at: f64) {
-        self.completed_by_context(entry, at);
-        self.generation.total += 1;
+        self.context.complete.observe((entry.last_token - entry.server_arrival).max(0.0), 1);
+        self.generation.total += u64::from(entry.continued);
         // The response to a stream begins before the call to the generation worker.
-        self.responses += u64::from(!entry.nonstream);
+        self.responses += u64::from(!entry.continued || !entry.nonstream);
     }
 
-    pub(crate) fn answered_by_generation(&mut self, entry: &Entry, sent: f64) {
-        let calls = &mut self.generation;
+    pub(crate) fn answered_by_generation(&mut self, entry: &Entry) {
+        let (calls, sent) = (&mut self.generation, entry.server_arrival);
         calls.completed += 1;
         calls.complete.observe((entry.last_token - sent).max(0.0), 1);
         let Some(first) = entry.server_first_token.filter(|_| !entry.nonstream) else {
@@ -120,14 +99,6 @@ impl Orchestrator {
         calls.first.observe((first - sent).max(0.0), 1);
         let gaps = u64::from(entry.output_tokens.saturating_sub(1));
         calls.per_token.observe((entry.last_token - first).max(0.0) / gaps.max(1) as f64, gaps);
-    }
-
-    /// An engine that stands for the whole deployment has not answered: its generation half has not.
-    pub(crate) fn unanswered_alone(&mut self, call: &Unanswered) {
-        self.context.completed += 1;
-        self.generation.total += 1;
-        self.responses += u64::from(!call.nonstream);
-        self.unanswered(call, Side::Generation);
     }
 
     /// Counts a call that no answer ended, as `_send_request`, `_post_with_retry` and `_response_generator` do.

@@ -1,73 +1,42 @@
 //! Counts what the engine has reported, and how much of that readers have received. The counts come from the
 //! simulation's truth, not from the text of the records.
 
-use std::ops::{AddAssign, Sub};
+use std::ops::AddAssign;
 
 use serde_json::{Value, json};
-use trtllm_sim::Engine;
 use trtllm_sim::config::Release;
 use trtllm_sim::record::{CacheCounts, Entry, Record, StepTimes};
 use trtllm_sim::truth::Truth;
 
-/// Sums over iterations, and the number of records that report them.
+/// Sums over iterations.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Counts {
-    pub(crate) records: u64,
-    pub(crate) iterations: u64,
+struct Counts {
+    iterations: u64,
     started: u64,
     completed: u64,
     context_tokens: u64,
-    generation_tokens: u64,
     queue_seconds: f64,
 }
 
 impl Counts {
-    fn of(truth: &Truth) -> Self {
+    /// The sums in `truth` without those in `before`.
+    fn since(before: &Self, truth: &Truth) -> Self {
         Self {
-            iterations: truth.iterations,
-            started: truth.started,
-            completed: truth.completed,
-            context_tokens: truth.context_tokens,
-            generation_tokens: truth.decoded_tokens + truth.discarded_tokens,
-            queue_seconds: truth.queue_seconds,
-            records: 0,
-        }
-    }
-
-    fn json(&self) -> Value {
-        json!({
-            "records": self.records,
-            "iterations": self.iterations, "started_requests": self.started, "completed_requests": self.completed,
-            "context_tokens": self.context_tokens, "generation_tokens": self.generation_tokens,
-            "queue_time_ms": self.queue_seconds * 1e3,
-        })
-    }
-}
-
-impl Sub for Counts {
-    type Output = Self;
-
-    fn sub(self, before: Self) -> Self {
-        Self {
-            records: self.records - before.records,
-            iterations: self.iterations - before.iterations,
-            started: self.started - before.started,
-            completed: self.completed - before.completed,
-            context_tokens: self.context_tokens - before.context_tokens,
-            generation_tokens: self.generation_tokens - before.generation_tokens,
-            queue_seconds: self.queue_seconds - before.queue_seconds,
+            iterations: truth.iterations - before.iterations,
+            started: truth.started - before.started,
+            completed: truth.completed - before.completed,
+            context_tokens: truth.context_tokens - before.context_tokens,
+            queue_seconds: truth.queue_seconds - before.queue_seconds,
         }
     }
 }
 
 impl AddAssign for Counts {
     fn add_assign(&mut self, more: Self) {
-        self.records += more.records;
         self.iterations += more.iterations;
         self.started += more.started;
         self.completed += more.completed;
         self.context_tokens += more.context_tokens;
-        self.generation_tokens += more.generation_tokens;
         self.queue_seconds += more.queue_seconds;
     }
 }
@@ -75,12 +44,8 @@ impl AddAssign for Counts {
 #[derive(Debug, Default)]
 pub(crate) struct Totals {
     is_cpp: bool,
-    /// Sums over the iterations that records report.
-    counts: Counts,
-    /// Sums over all iterations that the truth counts.
-    pub(crate) begun: Counts,
-    /// Sums over the iterations that are not in a record yet.
-    pending: Counts,
+    /// Sums over the iterations that the records so far report.
+    recorded: Counts,
     records: u64,
     flushes: u64,
     /// Records of the C++ Executor whose latency does not include waiting for work.
@@ -90,19 +55,19 @@ pub(crate) struct Totals {
     waits: u64,
     /// How many of the next records have a latency that includes waiting for work.
     after_idle: u32,
-    /// Sums over the records that were dropped because the ring of waiting records was full.
-    pub(crate) lost: Counts,
+    /// Records that were dropped because the ring of waiting records was full, and their iterations.
+    pub(crate) lost_records: u64,
+    lost_iterations: u64,
     entries: u64,
     steps: StepSums,
     pub(crate) entries_lost: u64,
     pub(crate) entries_served: u64,
     /// Number of answers with records that are being sent.
     pub(crate) open_answers: usize,
-    /// Sums over the records in complete answers (`handed_out`), over the complete records in incomplete answers
-    /// (`salvageable`), and over the other records in incomplete answers (`cut`).
-    handed_out: Counts,
-    salvageable: Counts,
-    cut: Counts,
+    /// Sums over the records that readers received whole.
+    received: Counts,
+    /// Iterations of the other records in incomplete answers.
+    cut_iterations: u64,
     /// Cumulative counts of the cache in the first record that a reader received.
     first_cache: Option<CacheCounts>,
     /// The last record.
@@ -157,21 +122,12 @@ impl Totals {
         Self { is_cpp, after_idle: 2, ..Self::default() }
     }
 
-    /// Updates the counts after a step of the engine.
-    pub(crate) fn step(&mut self, engine: &Engine) {
-        self.begun = Counts::of(engine.truth());
-        self.pending += self.begun - self.counts;
-        self.counts = self.begun;
-    }
-
     /// Counts a record of the last step. If a step has two, the first is a flush record: the C++ Executor writes it
     /// when it becomes idle, and reports the completed requests in it.
-    pub(crate) fn record(&mut self, record: Record, text: String, is_last: bool) -> Waiting {
-        let counts = if is_last {
-            std::mem::take(&mut self.pending)
-        } else {
-            Counts { completed: std::mem::take(&mut self.pending.completed), ..Counts::default() }
-        };
+    pub(crate) fn record(&mut self, record: Record, text: String, truth: &Truth, is_last: bool) -> Waiting {
+        let new = Counts::since(&self.recorded, truth);
+        let counts = if is_last { new } else { Counts { completed: new.completed, ..Counts::default() } };
+        self.recorded += counts;
         self.records += 1;
         self.waits += if self.is_cpp || counts.queue_seconds > 0.0 { counts.started } else { 0 };
         if record.work.scheduled == 0 && record.active == 0 {
@@ -183,7 +139,6 @@ impl Totals {
             self.latencies += 1;
             self.latency_seconds += record.latency;
         }
-        let counts = Counts { records: 1, ..counts };
         let waiting = Waiting { text, counts, iter: record.iter, cache: record.cache.total };
         self.last = record;
         waiting
@@ -199,47 +154,47 @@ impl Totals {
 
     /// Counts a record that a full ring dropped.
     pub(crate) fn lost(&mut self, record: &Waiting) {
-        self.lost += record.counts;
+        self.lost_records += 1;
+        self.lost_iterations += record.counts.iterations;
     }
 
     /// An answer has been sent. The reader received all records, or the first `whole` ones of an incomplete answer.
     pub(crate) fn answered(&mut self, records: &[Waiting], whole: Option<usize>) {
         self.open_answers -= 1;
         let (received, rest) = records.split_at(whole.unwrap_or(records.len()).min(records.len()));
-        let sums = if whole.is_none() { &mut self.handed_out } else { &mut self.salvageable };
         for record in received {
             // Readers count increases from their first record on. If that is the engine's first record, they count from 0.
             self.first_cache.get_or_insert(if record.iter <= 1 { CacheCounts::default() } else { record.cache });
-            *sums += record.counts;
+            self.received += record.counts;
         }
-        for record in rest {
-            self.cut += record.counts;
-        }
+        self.cut_iterations += rest.iter().map(|record| record.counts.iterations).sum::<u64>();
     }
 
-    pub(crate) fn json(&self) -> Value {
+    pub(crate) fn json(&self, truth: &Truth) -> Value {
         let blocks = |counts: &CacheCounts| {
             json!({
                 "allocated": counts.alloc_total, "newly_allocated": counts.alloc_new,
                 "reused": counts.reused(), "missed": counts.missed,
             })
         };
-        let mut value = self.counts.json();
-        let others = json!({
+        json!({
+            "iterations": truth.iterations, "started_requests": truth.started, "completed_requests": truth.completed,
+            "context_tokens": truth.context_tokens,
+            "generation_tokens": truth.decoded_tokens + truth.discarded_tokens,
+            "queue_time_ms": truth.queue_seconds * 1e3,
             "records": self.records, "flush_records": self.flushes,
             "latencies": self.latencies, "waits": self.waits, "latency_ms": self.latency_seconds * 1e3,
-            "lost": self.lost.records, "lost_iterations": self.lost.iterations,
-            "served": self.handed_out.iterations, "cut": self.cut.records, "cut_iterations": self.cut.iterations,
-            "handed_out": self.handed_out.json(), "salvageable": self.salvageable.json(),
+            "lost": self.lost_records, "lost_iterations": self.lost_iterations,
+            "received": {
+                "iterations": self.received.iterations, "completed_requests": self.received.completed,
+                "context_tokens": self.received.context_tokens,
+            },
+            "cut_iterations": self.cut_iterations,
             "perf_metrics": self.entries, "perf_metrics_lost": self.entries_lost,
             "perf_metrics_served": self.entries_served, "steps": self.steps.json(),
             "active_requests": self.last.active - if self.is_cpp { 0 } else { self.last.completed }, "queued_requests": self.last.queued,
             "kv_cache_blocks": blocks(&self.last.cache.total),
             "kv_cache_blocks_first": self.first_cache.as_ref().map(blocks),
-        });
-        if let (Value::Object(value), Value::Object(others)) = (&mut value, others) {
-            value.extend(others);
-        }
-        value
+        })
     }
 }

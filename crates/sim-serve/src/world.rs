@@ -77,9 +77,6 @@ impl World {
         match self {
             Self::Engine(engine) => {
                 let step = engine.step(at);
-                orchestrator.arrived(engine.truth());
-                step.entries.iter().for_each(|entry| orchestrator.answered(entry));
-                step.unanswered.iter().for_each(|call| orchestrator.unanswered_alone(call));
                 Seen { next: step.next, step: Some(step), lines: Vec::new() }
             }
             Self::Deployment(pair, part) => {
@@ -89,7 +86,7 @@ impl World {
                     stepped.step.entries.iter().for_each(|entry| orchestrator.answered_by_context(entry));
                 }
                 for (_, generation) in &stepped.answered {
-                    orchestrator.answered_by_generation(generation, generation.server_arrival);
+                    orchestrator.answered_by_generation(generation);
                 }
                 stepped.step.unanswered.iter().for_each(|call| orchestrator.unanswered(call, stepped.side));
                 let is_orchestrator = *part == Part::Orchestrator;
