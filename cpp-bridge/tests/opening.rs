@@ -104,13 +104,6 @@ fn an_invalid_line_of_a_trace_is_rejected_with_its_number() {
 }
 
 #[test]
-fn a_file_name_may_be_percent_encoded() {
-    let file = engines::trace("a&b.trace", &[(0.0, 10, 10)]);
-    let engine = Executor::open(&format!("sim:?trace={}", file.replace('&', "%26")), &KEEP_ALL);
-    assert!(engine.is_ok(), "{engine:?}");
-}
-
-#[test]
 fn an_engine_directory_is_rejected_by_the_simulated_library() {
     let cause = cause("/models/llama", &KEEP_ALL);
     assert!(cause.contains("/models/llama") && cause.contains("TENSORRT_LLM_ROOT"), "{cause}");

@@ -2,7 +2,6 @@
 //! end. The least recently used block is evicted first.
 
 use std::collections::{HashMap, VecDeque};
-use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
 use crate::config::CacheConfig;
@@ -45,26 +44,6 @@ impl Keys {
     }
 }
 
-/// Uses a key as its own hash, because keys are hashes already.
-#[derive(Debug, Default, Clone, Copy)]
-struct Mixed(u64);
-
-impl Hasher for Mixed {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.0 = mix(self.0 ^ u64::from(*byte));
-        }
-    }
-    fn write_u64(&mut self, value: u64) {
-        self.0 = value;
-    }
-}
-
-type Index<T> = HashMap<u64, T, BuildHasherDefault<Mixed>>;
-
 #[derive(Debug, Clone, Copy, Default)]
 struct Block {
     /// 0 for a block that other requests cannot find.
@@ -85,9 +64,9 @@ pub struct Cache {
     evictable: usize,
     /// The fewest available blocks since the last report.
     least_available: usize,
-    index: Index<u32>,
-    partial: Index<u32>,
-    host: Index<u64>,
+    index: HashMap<u64, u32>,
+    partial: HashMap<u64, u32>,
+    host: HashMap<u64, u64>,
     host_order: VecDeque<(u64, u64)>,
     clock: u64,
     pub counts: CacheCounts,
@@ -103,9 +82,9 @@ impl Cache {
             unused: VecDeque::new(),
             evictable: 0,
             least_available: blocks as usize,
-            index: Index::default(),
-            partial: Index::default(),
-            host: Index::default(),
+            index: HashMap::new(),
+            partial: HashMap::new(),
+            host: HashMap::new(),
             host_order: VecDeque::new(),
             clock: 0,
             counts: CacheCounts::default(),

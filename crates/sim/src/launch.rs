@@ -33,7 +33,7 @@ impl Engine {
         let may_schedule = !self.faults.is_wedged(now) && (overlaps || self.launched.is_empty());
         let batches = if may_schedule { self.schedule(now) } else { Vec::new() };
         if is_cpp && may_schedule {
-            self.writer.carry_intake(&intake);
+            self.writer.intake.add(&intake);
         }
         if batches.iter().all(|batch| batch.work.scheduled == 0) {
             self.pass_without_batch(now, batches.iter().any(|batch| batch.work.paused > 0));

@@ -29,7 +29,6 @@ pub struct Options {
     spread: Option<f64>,
     trace: Option<Vec<Arrival>>,
     prefix_tokens: u32,
-    max_utilization: bool,
     is_static: bool,
     iter_base_ms: f64,
     draft_len: u32,
@@ -92,8 +91,7 @@ const KEYS: &[Key] = keys![
     "kv_blocks", "2 to 10000000", o, v => o.engine.cache.blocks = number(v, 2, 10_000_000)?;
     "host_blocks", "0 to 10000000", o, v => o.engine.cache.host_blocks = number(v, 0, 10_000_000)?;
     "tokens_per_block", "1 to 1024", o, v => o.engine.cache.tokens_per_block = number(v, 1, 1024)?;
-    "policy", "max_utilization or guaranteed_no_evict", o, v =>
-        o.max_utilization = word(v, "guaranteed_no_evict", "max_utilization")?;
+    "policy", "max_utilization or guaranteed_no_evict", o, v => o.engine.limits.policy = policy(v)?;
     "credits_reuse", "0 or 1", o, v => o.engine.limits.credits_reuse = word(v, "0", "1")?;
     "batching", "inflight or static", o, v => o.is_static = word(v, "inflight", "static")?;
     "iter_base_ms", "0.001 to 60000", o, v => o.iter_base_ms = number(v, 0.001, 60000.0)?;
@@ -156,6 +154,14 @@ fn steps(text: &str) -> Option<Vec<(u32, f64)>> {
     Some(ascending(&sizes.join(","))?.into_iter().zip(seconds.collect::<Option<Vec<f64>>>()?).collect())
 }
 
+fn policy(text: &str) -> Option<Policy> {
+    match text {
+        "guaranteed_no_evict" => Some(Policy::GuaranteedNoEvict),
+        "max_utilization" => Some(Policy::MaxUtilization),
+        _ => None,
+    }
+}
+
 fn role(text: &str) -> Option<Role> {
     match text {
         "0" => Some(Role::Aggregated),
@@ -163,26 +169,6 @@ fn role(text: &str) -> Option<Role> {
         "context" => Some(Role::ContextOnly),
         _ => None,
     }
-}
-
-/// Decodes %XX as in a URL, so that a file's name may contain `&`.
-fn unescaped(text: &str) -> String {
-    let mut plain = Vec::new();
-    let mut bytes = text.as_bytes();
-    while let Some((first, rest)) = bytes.split_first() {
-        let digit = |at: usize| rest.get(at).and_then(|byte| char::from(*byte).to_digit(16));
-        match (first, digit(0), digit(1)) {
-            (b'%', Some(high), Some(low)) => {
-                plain.push((high * 16 + low) as u8);
-                bytes = &rest[2..];
-            }
-            _ => {
-                plain.push(*first);
-                bytes = rest;
-            }
-        }
-    }
-    String::from_utf8_lossy(&plain).into_owned()
 }
 
 /// Reads a file with one request per line: seconds, prompt tokens, output tokens and, optionally, the number of the shared prefix with
@@ -227,7 +213,6 @@ impl Options {
         let mut others = Vec::new();
         for pair in rest.strip_prefix('?').unwrap_or(rest).split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-            let value = unescaped(value);
             let Some(key) = KEYS.iter().find(|key| key.name == name) else {
                 let names: Vec<_> = KEYS.iter().map(|key| key.name).collect();
                 // Other texts may be secrets.
@@ -236,9 +221,9 @@ impl Options {
                 return Err(format!("sim: unknown option {name}; use one of {}", names.join(", ")));
             };
             let invalid = || format!("sim: invalid option {name}={value}; use {}", key.accepts);
-            (key.read)(&mut options, &value).ok_or_else(invalid)?;
+            (key.read)(&mut options, value).ok_or_else(invalid)?;
             if name == "trace" {
-                options.trace = Some(read_trace(&value)?);
+                options.trace = Some(read_trace(value)?);
             }
             if !BESIDE_A_SCENARIO.contains(&name) {
                 others.push(name);
@@ -278,11 +263,9 @@ impl Options {
             seconds_per_position: 0.06e-3 * self.iter_base_ms,
         });
         config.limits.chunked_context = host.chunked_context;
-        config.limits.policy = match (self.is_static, self.max_utilization) {
-            (true, _) => Policy::Static,
-            (false, true) => Policy::MaxUtilization,
-            (false, false) => Policy::GuaranteedNoEvict,
-        };
+        if self.is_static {
+            config.limits.policy = Policy::Static;
+        }
         self.set_load(&mut config);
         config
     }
@@ -358,7 +341,6 @@ impl Default for Options {
             spread: None,
             trace: None,
             prefix_tokens: 384,
-            max_utilization: false,
             is_static: false,
             iter_base_ms: 8.0,
             draft_len: 0,

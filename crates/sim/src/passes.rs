@@ -4,9 +4,10 @@
 use crate::scheduler::Batch;
 
 /// What the loop does next.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Phase {
     /// It takes new requests and schedules.
+    #[default]
     Fetch,
     /// It handles the tokens of the oldest launched batch.
     Handle,
@@ -14,7 +15,7 @@ pub(crate) enum Phase {
     Finish,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Passes {
     pub(crate) phase: Phase,
     /// When the loop does it. Absent if it waits for work.
@@ -35,9 +36,7 @@ pub(crate) struct Passes {
 
 impl Passes {
     pub(crate) fn new(begin: f64) -> Self {
-        let (due, intake) = (None, Intake::default());
-        let (last, before_last, tail_seconds, handled_at) = (0.0, 0.0, 0.0, begin);
-        Self { phase: Phase::Fetch, due, begin, last, before_last, tail_seconds, handled_at, intake, slot: 0 }
+        Self { begin, handled_at: begin, ..Self::default() }
     }
 
     pub(crate) fn wait(&mut self, phase: Phase, due: Option<f64>) {

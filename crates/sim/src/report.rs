@@ -5,22 +5,11 @@
 use crate::completion::SAMPLING;
 use crate::config::{Era, Release, Role};
 use crate::engine::Engine;
-use crate::passes::{Intake, Launched};
+use crate::passes::Launched;
 use crate::random::Random;
 use crate::record::{CacheView, Record, Row, SpeculationCounts, Stage};
 use crate::scheduler::Batch;
 use crate::step::Step;
-use crate::writer::Writer;
-
-impl Writer {
-    pub(crate) fn carry_intake(&mut self, intake: &Intake) {
-        self.taken.resize(intake.new.len(), 0);
-        for (taken, new) in self.taken.iter_mut().zip(&intake.new) {
-            *taken += new;
-        }
-        self.queue_seconds += intake.queue_seconds;
-    }
-}
 
 impl Engine {
     /// Reports the end of a batch.
@@ -52,7 +41,7 @@ impl Engine {
     /// upstream's `forwardAsync` waits for them. A pass with a static batch takes its number after it.
     pub(crate) fn report_cpp(&mut self, now: f64, launched: &Launched, step: &mut Step) {
         self.writer.now = now;
-        let new_active = std::mem::take(&mut self.writer.taken).iter().sum();
+        let new_active = std::mem::take(&mut self.writer.intake.new).iter().sum();
         self.writer.new_active = new_active;
         let mut record = self.base_record(now, 0, &launched.batches[0]);
         record.new_active = new_active;
@@ -82,11 +71,11 @@ impl Engine {
     }
 
     fn report_pytorch(&mut self, launched: &Launched, now: f64, step: &mut Step) {
-        self.writer.carry_intake(&launched.intake);
+        self.writer.intake.add(&launched.intake);
         let iter = self.iter_of(launched);
         let ranks = self.ranks.len();
         let idle = self.ranks.iter().all(|rank| rank.active.is_empty());
-        let pending = self.writer.taken.iter().chain(&self.writer.done).any(|count| *count > 0);
+        let pending = self.writer.intake.new.iter().chain(&self.writer.done).any(|count| *count > 0);
         let interval = self.config.statistics.interval.max(1);
         let on_beat = iter.is_multiple_of(interval);
         let drains = idle && pending && ranks == 1;
@@ -95,7 +84,7 @@ impl Engine {
             self.writer.unreported.clear();
             return;
         }
-        let taken = std::mem::take(&mut self.writer.taken);
+        let taken = std::mem::take(&mut self.writer.intake.new);
         let done = std::mem::take(&mut self.writer.done);
         let Release::PyTorch { era, .. } = self.config.release else { return };
         let own_rows = era == Era::Frames;
@@ -113,7 +102,7 @@ impl Engine {
             // Includes the wait for work. With the overlap scheduler, it covers two passes of the loop.
             record.latency = now - launched.pass_begin;
             if rank == 0 {
-                record.queue_latency = self.writer.queue_seconds;
+                record.queue_latency = self.writer.intake.queue_seconds;
                 record.queued = self.queue.len() as u32;
                 record.rows = self.config.statistics.rows.then(|| self.rows(0, false));
             } else {

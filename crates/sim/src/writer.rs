@@ -1,5 +1,6 @@
 //! What `report` keeps between the records of an engine.
 
+use crate::passes::Intake;
 use crate::random::Random;
 use crate::record::{CacheCounts, Entry, Row};
 
@@ -17,10 +18,10 @@ pub(crate) struct Writer {
     pub(crate) new_active: u32,
     /// Rows of ended requests that no record has reported.
     pub(crate) unreported: Vec<Row>,
-    /// For each rank, how many requests became active since the last record, and how many ended.
-    pub(crate) taken: Vec<u32>,
+    /// The requests that became active since the last record. With PyTorch, their seconds are those since the start.
+    pub(crate) intake: Intake,
+    /// For each rank, how many requests ended since the last record.
     pub(crate) done: Vec<u32>,
-    pub(crate) queue_seconds: f64,
     pub(crate) cache_reported: Vec<CacheCounts>,
     pub(crate) sequence: u64,
 }

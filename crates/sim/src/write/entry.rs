@@ -8,9 +8,7 @@ use crate::record::{Entry, StepTime, StepTimes};
 /// The form of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Version {
-    /// Has transfer times only together with a size.
-    V1,
-    /// Has transfer times if they are not zero.
+    /// The form of trtllm-serve.
     V2,
     /// The form that the host of an Executor publishes, with the Executor's id.
     Host,
@@ -72,13 +70,9 @@ pub fn entry(entry: &Entry, version: Version) -> Value {
         timing["server_first_token_time"] = json!(steady(time));
     }
     if let Some((start, end, bytes)) = entry.transfer {
-        if bytes > 0 {
-            timing["kv_cache_size"] = json!(bytes);
-        }
-        if bytes > 0 || version != Version::V1 {
-            timing["kv_cache_transfer_start"] = json!(steady(start));
-            timing["kv_cache_transfer_end"] = json!(steady(end));
-        }
+        timing["kv_cache_size"] = json!(bytes);
+        timing["kv_cache_transfer_start"] = json!(steady(start));
+        timing["kv_cache_transfer_end"] = json!(steady(end));
     }
     let mut metrics = json!({
         "first_iter": entry.first_iter,
