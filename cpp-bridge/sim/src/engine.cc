@@ -1,4 +1,4 @@
-// The thread of the engine. It waits until the next step is due, submits the host's requests, and sends back the results.
+// The engine. Its thread waits until the next step is due, submits the host's requests, and sends back the results.
 
 #include "engine.h"
 
@@ -7,11 +7,12 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <fstream>
 #include <string>
 #include <utility>
 
-namespace tensorrt_llm::sim
+namespace tensorrt_llm::executor
 {
 namespace
 {
@@ -32,16 +33,15 @@ std::string described(std::string const& directory)
     return line;
 }
 
-executor::TokenIdType tokenAt(executor::IdType id, std::int32_t position)
+TokenIdType tokenAt(IdType id, std::int32_t position)
 {
     auto hash = (id << 32 ^ static_cast<std::uint64_t>(position)) * 0x9e3779b97f4a7c15ULL;
     hash = (hash ^ (hash >> 30)) * 0xbf58476d1ce4e5b9ULL;
-    return static_cast<executor::TokenIdType>((hash >> 32) % kVocabulary);
+    return static_cast<TokenIdType>((hash >> 32) % kVocabulary);
 }
 
-} // namespace
-
-trtllm_sim_opened openEngine(std::string const& enginePath, executor::ExecutorConfig const& config)
+/// Makes an engine for the options and for the host's configuration.
+trtllm_sim_opened opened(std::string const& enginePath, ExecutorConfig const& config)
 {
     auto const options = enginePath.substr(0, 4) == "sim:" ? enginePath : described(enginePath);
     trtllm_sim_opened opened{};
@@ -52,64 +52,88 @@ trtllm_sim_opened openEngine(std::string const& enginePath, executor::ExecutorCo
     {
         TLLM_THROW(std::string(error.data()));
     }
+    // A real engine also reads its weights in the constructor, after its options are checked.
+    std::this_thread::sleep_for(std::chrono::duration<double>(opened.load_seconds));
     return opened;
 }
 
-Engine::Engine(trtllm_sim_opened const& opened, executor::ExecutorConfig const& config)
-    : mOpened(opened)
-    , mClock(opened.speed)
-    , mIterations(static_cast<std::size_t>(config.getIterStatsMaxIterations()))
-    , mRequests(static_cast<std::size_t>(config.getRequestStatsMaxIterations()))
+} // namespace
+
+Executor::Impl::Impl(std::string const& enginePath, ExecutorConfig const& config)
+    : iterations(static_cast<std::size_t>(config.getIterStatsMaxIterations()))
+    , requests(static_cast<std::size_t>(config.getRequestStatsMaxIterations()))
+    , mOpened(opened(enginePath, config))
+    , mClock(mOpened.speed)
     , mThread([this] { run(); })
 {
 }
 
-Engine::~Engine()
+Executor::Impl::~Impl()
 {
     stop();
     trtllm_sim_close(mOpened.engine);
 }
 
-void Engine::stop()
+/// Ends the thread. May be called twice.
+void Executor::Impl::stop()
 {
     {
         std::lock_guard const lock(mMutex);
         mStopped = true;
     }
     mWake.notify_all();
-    mMailbox.close();
+    mailbox.close();
     if (mThread.joinable())
     {
         mThread.join();
     }
 }
 
-Mailbox& Engine::mailbox()
+void Executor::Impl::throwIfAsked() const
 {
-    return mMailbox;
+    switch (mOpened.throws)
+    {
+    case 1: TLLM_THROW("sim: throws=standard");
+    case 2: throw 42;
+    default: break;
+    }
 }
 
-std::deque<executor::IterationStats> Engine::drainIterations()
+Executor::Impl& Executor::Impl::engineFor(char const* method)
 {
-    return mIterations.drain();
+    throwIfAsked();
+    TLLM_CHECK_WITH_INFO(!mShutdownCalled, "Shutdown called");
+    if (mOpened.rank != 0)
+    {
+        TLLM_THROW(std::string("With LEADER communication mode, only leader rank is expected to call ") + method);
+    }
+    return *this;
 }
 
-std::deque<executor::RequestStatsPerIteration> Engine::drainRequests()
+bool Executor::Impl::canEnqueueRequests() const
 {
-    return mRequests.drain();
+    throwIfAsked();
+    return !mShutdownCalled && mOpened.rank == 0;
 }
 
-Truth Engine::truth() const
+void Executor::Impl::shutdown()
+{
+    throwIfAsked();
+    TLLM_CHECK_WITH_INFO(!mShutdownCalled.exchange(true), "Shutdown called");
+    stop();
+}
+
+sim::Truth Executor::Impl::truth() const
 {
     std::lock_guard const lock(mMutex);
-    auto const records = mIterations.counts();
-    auto const requests = mRequests.counts();
-    return Truth{mState.iterations, mState.flushes, mState.arrived, mState.started, mState.completed,
-        mState.context_tokens, mState.first_tokens, mState.decoded_tokens, mState.pauses, records.pushed, records.lost,
-        requests.pushed, requests.lost, mState.is_idle};
+    auto const written = iterations.counts();
+    auto const rows = requests.counts();
+    return {mState.iterations, mState.flushes, mState.arrived, mState.started, mState.completed, mState.context_tokens,
+        mState.first_tokens, mState.decoded_tokens, mState.pauses, written.pushed, written.lost, rows.pushed, rows.lost,
+        mState.is_idle};
 }
 
-executor::IdType Engine::enqueue(executor::Request const& request)
+IdType Executor::Impl::enqueue(Request const& request)
 {
     auto const tokens = static_cast<std::int64_t>(request.getInputTokenIds().size());
     std::unique_lock lock(mMutex);
@@ -117,7 +141,7 @@ executor::IdType Engine::enqueue(executor::Request const& request)
     if (tokens > mOpened.max_prompt || tokens + request.getMaxTokens() > mOpened.max_sequence)
     {
         lock.unlock();
-        mMailbox.put(executor::Response(id,
+        mailbox.put(Response(id,
             "the prompt of " + std::to_string(tokens) + " tokens and " + std::to_string(request.getMaxTokens())
                 + " output tokens exceed the limit of " + std::to_string(mOpened.max_prompt) + " and together "
                 + std::to_string(mOpened.max_sequence)));
@@ -129,7 +153,7 @@ executor::IdType Engine::enqueue(executor::Request const& request)
     return id;
 }
 
-void Engine::run()
+void Executor::Impl::run()
 {
     while (waitForNext())
     {
@@ -138,7 +162,7 @@ void Engine::run()
 }
 
 /// Waits until the next step is due, or until the host sends a request while no iteration runs. False after stop().
-bool Engine::waitForNext()
+bool Executor::Impl::waitForNext()
 {
     Inbox inbox;
     {
@@ -173,28 +197,28 @@ bool Engine::waitForNext()
     return true;
 }
 
-void Engine::step()
+void Executor::Impl::step()
 {
     trtllm_sim_sink sink{};
     sink.context = this;
     sink.record = [](void* context, trtllm_sim_record const* record)
     {
-        auto& engine = *static_cast<Engine*>(context);
-        auto stats = iterationStats(*record);
+        auto& engine = *static_cast<Impl*>(context);
+        auto stats = sim::iterationStats(*record);
         stats.timestamp = engine.mTimestamp.now();
-        engine.mIterations.push(std::move(stats));
+        engine.iterations.push(std::move(stats));
     };
     sink.rows = [](void* context, std::uint64_t iter, trtllm_sim_row const* rows, std::size_t count)
     {
-        executor::RequestStatsPerIteration stats{};
+        RequestStatsPerIteration stats{};
         stats.iter = iter;
         stats.requestStats.reserve(count);
-        std::transform(rows, rows + count, std::back_inserter(stats.requestStats), requestStats);
-        static_cast<Engine*>(context)->mRequests.push(std::move(stats));
+        std::transform(rows, rows + count, std::back_inserter(stats.requestStats), sim::requestStats);
+        static_cast<Impl*>(context)->requests.push(std::move(stats));
     };
     sink.entry = [](void* context, trtllm_sim_entry const* entry)
-    { static_cast<Engine*>(context)->respond(entry->id, entry); };
-    sink.unanswered = [](void* context, std::uint64_t id) { static_cast<Engine*>(context)->respond(id, nullptr); };
+    { static_cast<Impl*>(context)->respond(entry->id, entry); };
+    sink.unanswered = [](void* context, std::uint64_t id) { static_cast<Impl*>(context)->respond(id, nullptr); };
     trtllm_sim_state state{};
     trtllm_sim_step(mOpened.engine, mNow, &sink, &state);
     std::lock_guard const lock(mMutex);
@@ -203,7 +227,7 @@ void Engine::step()
 
 /// Sends the host the whole answer of its request. `entry` is null if the request failed. Ignores requests of the simulated
 /// load.
-void Engine::respond(executor::IdType id, trtllm_sim_entry const* entry)
+void Executor::Impl::respond(IdType id, trtllm_sim_entry const* entry)
 {
     auto const found = mHosted.find(id);
     if (found == mHosted.end())
@@ -211,7 +235,7 @@ void Engine::respond(executor::IdType id, trtllm_sim_entry const* entry)
         return;
     }
     auto const output = found->second.getOutputConfig();
-    executor::VecTokens tokens;
+    VecTokens tokens;
     if (!output.excludeInputFromOutput)
     {
         tokens = found->second.getInputTokenIds();
@@ -221,22 +245,22 @@ void Engine::respond(executor::IdType id, trtllm_sim_entry const* entry)
     {
         tokens.push_back(tokenAt(id, position));
     }
-    executor::Result result{};
+    Result result{};
     result.isFinal = true;
     result.outputTokenIds = {std::move(tokens)};
 #if TRTLLM_SIM_SINCE(0, 13)
     // No request of a host has an end token, so an answer ends by its length.
     result.finishReasons
-        = {entry == nullptr ? executor::FinishReason::kNOT_FINISHED : executor::FinishReason::kLENGTH};
+        = {entry == nullptr ? FinishReason::kNOT_FINISHED : FinishReason::kLENGTH};
 #endif
 #if TRTLLM_SIM_SINCE(1, 0)
     if (entry != nullptr && output.returnPerfMetrics)
     {
-        result.requestPerfMetrics = perfMetrics(*entry);
+        result.requestPerfMetrics = sim::perfMetrics(*entry, mClock);
     }
 #endif
-    mMailbox.put(executor::Response(id, std::move(result)));
+    mailbox.put(Response(id, std::move(result)));
     mHosted.erase(found);
 }
 
-} // namespace tensorrt_llm::sim
+} // namespace tensorrt_llm::executor

@@ -72,7 +72,7 @@ executor::InflightBatchingStats inflightStats(trtllm_sim_record const& record)
 
 } // namespace
 
-executor::IterationStats Engine::iterationStats(trtllm_sim_record const& record)
+executor::IterationStats iterationStats(trtllm_sim_record const& record)
 {
     executor::IterationStats stats{};
     stats.iter = record.iter;
@@ -124,7 +124,7 @@ executor::IterationStats Engine::iterationStats(trtllm_sim_record const& record)
     return stats;
 }
 
-executor::RequestStats Engine::requestStats(trtllm_sim_row const& source)
+executor::RequestStats requestStats(trtllm_sim_row const& source)
 {
     using executor::RequestStage;
     constexpr RequestStage kStages[] = {RequestStage::kQUEUED, RequestStage::kCONTEXT_IN_PROGRESS,
@@ -163,18 +163,18 @@ executor::RequestStats Engine::requestStats(trtllm_sim_row const& source)
 }
 
 #if TRTLLM_SIM_SINCE(1, 0)
-executor::RequestPerfMetrics Engine::perfMetrics(trtllm_sim_entry const& entry) const
+executor::RequestPerfMetrics perfMetrics(trtllm_sim_entry const& entry, Clock const& clock)
 {
     executor::RequestPerfMetrics metrics{};
     auto& timing = metrics.timingMetrics;
-    timing.arrivalTime = mClock.stamp(entry.arrival);
-    timing.firstScheduledTime = mClock.stamp(entry.first_scheduled);
-    timing.firstTokenTime = mClock.stamp(entry.first_token);
-    timing.lastTokenTime = mClock.stamp(entry.last_token);
+    timing.arrivalTime = clock.stamp(entry.arrival);
+    timing.firstScheduledTime = clock.stamp(entry.first_scheduled);
+    timing.firstTokenTime = clock.stamp(entry.first_token);
+    timing.lastTokenTime = clock.stamp(entry.last_token);
     if (entry.transfer_bytes > 0)
     {
-        timing.kvCacheTransferStart = mClock.stamp(entry.transfer_start);
-        timing.kvCacheTransferEnd = mClock.stamp(entry.transfer_end);
+        timing.kvCacheTransferStart = clock.stamp(entry.transfer_start);
+        timing.kvCacheTransferEnd = clock.stamp(entry.transfer_end);
         timing.kvCacheSize = entry.transfer_bytes;
     }
     metrics.kvCacheMetrics.numTotalAllocatedBlocks = narrowed(entry.alloc_total);
