@@ -116,21 +116,9 @@ void forEach(Visit visit)
         &visit);
 }
 
-Object describe(dl_phdr_info const& object)
+char const* pathOf(dl_phdr_info const& object)
 {
-    return {object.dlpi_phdr, object.dlpi_name == nullptr ? "" : object.dlpi_name};
-}
-
-void const* idOf(void const* address)
-{
-    void const* found = nullptr;
-    forEach(
-        [&](dl_phdr_info const& object)
-        {
-            found = contains(object, address) ? object.dlpi_phdr : nullptr;
-            return found != nullptr;
-        });
-    return found;
+    return object.dlpi_name == nullptr ? "" : object.dlpi_name;
 }
 
 /// Calls dlsym() in a library and in the libraries that it depends on.
@@ -157,7 +145,7 @@ Object objectOf(void const* address)
             {
                 return false;
             }
-            found = describe(object);
+            found = {object.dlpi_phdr, pathOf(object)};
             return true;
         });
     return found;
@@ -169,7 +157,7 @@ std::vector<Object> allObjects()
     forEach(
         [&](dl_phdr_info const& object)
         {
-            objects.push_back(describe(object));
+            objects.push_back({object.dlpi_phdr, pathOf(object)});
             return false;
         });
     return objects;
@@ -192,10 +180,10 @@ void* definitionFor(void const* caller, char const* symbol)
     {
         return found;
     }
-    auto const* const preload = idOf(reinterpret_cast<void const*>(&definitionFor));
+    auto const* const preload = objectOf(reinterpret_cast<void const*>(&definitionFor)).id;
     // Then search the caller and the libraries that it depends on. Triton opens its backends with RTLD_LOCAL.
     auto* found = find(objectOf(caller), symbol);
-    if (found != nullptr && idOf(found) != preload)
+    if (found != nullptr && objectOf(found).id != preload)
     {
         return found;
     }
@@ -204,7 +192,7 @@ void* definitionFor(void const* caller, char const* symbol)
     for (auto const& object : allObjects())
     {
         found = object.id == preload ? nullptr : find(object, symbol);
-        if (found != nullptr && idOf(found) == object.id)
+        if (found != nullptr && objectOf(found).id == object.id)
         {
             return found;
         }
@@ -231,7 +219,7 @@ bool tensorRtLlmIsLoaded() noexcept
     forEach(
         [&](dl_phdr_info const& object)
         {
-            auto const* const path = object.dlpi_name == nullptr ? "" : object.dlpi_name;
+            auto const* const path = pathOf(object);
             auto const* const slash = std::strrchr(path, '/');
             auto const* const name = slash == nullptr ? path : slash + 1;
             // libtensorrt_llm.so, libnvinfer_plugin_tensorrt_llm.so, libtriton_tensorrtllm.so

@@ -127,29 +127,28 @@ Sdk::Sdk(Object object)
 
 Sdk* Sdk::at(void const* definition)
 {
-    auto object = objectOf(definition);
-    auto* first = gSdks.load(std::memory_order_acquire);
-    for (auto* known = first; known != nullptr; known = known->mNext)
+    auto const object = objectOf(definition);
+    std::unique_ptr<Sdk> fresh;
+    // Searches again after a failed exchange, because another thread may have added the same copy.
+    for (auto* first = gSdks.load(std::memory_order_acquire);;)
     {
-        if (known->mObject.id == object.id)
-        {
-            return known;
-        }
-    }
-    auto fresh = std::unique_ptr<Sdk>(new Sdk(std::move(object)));
-    do
-    {
-        // Another thread may have added the same copy meanwhile.
         for (auto* known = first; known != nullptr; known = known->mNext)
         {
-            if (known->mObject.id == fresh->mObject.id)
+            if (known->mObject.id == object.id)
             {
                 return known;
             }
         }
+        if (fresh == nullptr)
+        {
+            fresh.reset(new Sdk(object));
+        }
         fresh->mNext = first;
-    } while (!gSdks.compare_exchange_weak(first, fresh.get(), std::memory_order_acq_rel));
-    return fresh.release();
+        if (gSdks.compare_exchange_weak(first, fresh.get(), std::memory_order_acq_rel))
+        {
+            return fresh.release();
+        }
+    }
 }
 
 Sdk* Sdk::of(void const* caller, Function function) noexcept
