@@ -1,9 +1,15 @@
 // A server that publishes its statistics to the exporter. It needs one header and links no library.
 
-#include "name.h"
 #include "server.h"
 
 #include "trtllm_exporter/publisher.h"
+
+/// The labels of this server's engine: $MODEL, or the name of the engine's folder.
+trtllm_exporter::EngineName nameOf(std::string const& engine)
+{
+    auto const model = example::environment("MODEL", "");
+    return model.empty() ? trtllm_exporter::EngineName::ofEngine(engine) : trtllm_exporter::EngineName(model);
+}
 
 int main(int count, char** arguments)
 {
@@ -12,7 +18,7 @@ int main(int count, char** arguments)
     trtllm_exporter::PublisherOptions options;
     options.flushTimeout = std::chrono::seconds(30); // do not lose the last records, even if the exporter is slow
     trtllm_exporter::Publisher publisher(
-        example::environment("SOCKET", "/run/trtllm-exporter/ingest.sock"), example::nameOf(settings), options);
+        example::environment("SOCKET", "/run/trtllm-exporter/ingest.sock"), nameOf(settings.engine), options);
     trtllm_exporter::Poller poller(publisher, *executor);
 
     auto const finished
