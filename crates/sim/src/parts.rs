@@ -24,12 +24,8 @@ impl Engine {
             // own prompt.
             let others = |own: Work| {
                 let scheduled = work.scheduled - work.context_requests + own.context_requests;
-                let without = Work { scheduled, generation_requests: work.generation_requests, ..own };
-                let without = Work {
-                    generation_tokens: work.generation_tokens,
-                    generation_kv_tokens: work.generation_kv_tokens,
-                    ..without
-                };
+                let Work { generation_requests, generation_tokens, generation_kv_tokens, .. } = *work;
+                let without = Work { scheduled, generation_requests, generation_tokens, generation_kv_tokens, ..own };
                 if scheduled > 0 { ((all - seconds(&without)) / all).max(0.0) } else { 1.0 }
             };
             let of_all = if work.context_requests > 0 { others(Work::default()) } else { 0.0 };
