@@ -271,11 +271,6 @@ bool Sdk::canReadRequests() noexcept
     return versionsCompared && mState.load(std::memory_order_acquire) == State::kReadable;
 }
 
-std::string builtFor()
-{
-    return nameOf(TRTLLM_PRELOAD_VERSION, headersHaveVersion()) + ", " + kOwnAbi;
-}
-
 void abortMissing(Function function) noexcept
 {
     // Without the preload, the dynamic linker would have failed with the same message.

@@ -72,9 +72,6 @@ private:
     Sdk* mNext{nullptr};
 };
 
-/// The release and the C++ ABI that this preload was built for.
-[[nodiscard]] std::string builtFor();
-
 /// Ends the process with the dynamic linker's message for an undefined symbol.
 [[noreturn]] void abortMissing(Function function) noexcept;
 

@@ -8,7 +8,7 @@ use trtllm_config::command_line::{self, PREFIX, nearest};
 use super::Cli;
 
 /// Variables with the prefix that set no flag: the preload library, the Python package and the build read them.
-const OF_OTHERS: [&str; 7] = ["SOCKET", "REQUEST_STATS", "EXECUTOR_WAIT", "HELP", "REVISION", "COMMIT_DATE", "RUSTC"];
+const OF_OTHERS: [&str; 6] = ["SOCKET", "REQUEST_STATS", "EXECUTOR_WAIT", "REVISION", "COMMIT_DATE", "RUSTC"];
 
 /// The command line with the variable of each flag: `TRTLLM_EXPORTER_GPU_UUID` for `--gpu.uuid`.
 #[must_use]
@@ -106,7 +106,6 @@ mod tests {
             ("TRTLLM_EXPORTER_NODE_SERVICE_HOST", "10.0.0.1"),
             ("PATH", "/bin"),
             ("TRTLLM_MODEL", "x"),
-            ("TRTLLM_EXPORTER_HELP", "1"),
             ("TRTLLM_METRICS_EXPORTER", "on"),
         ] {
             assert_eq!(mistake(name, value, &KNOWN), None, "{name}");
