@@ -1,8 +1,6 @@
 //! Counts what the engine has reported, and how much of that readers have received. The counts come from the
 //! simulation's truth, not from the text of the records.
 
-use std::ops::AddAssign;
-
 use serde_json::{Value, json};
 use trtllm_sim::config::Release;
 use trtllm_sim::record::{CacheCounts, Entry, Record, StepTimes};
@@ -19,25 +17,19 @@ struct Counts {
 }
 
 impl Counts {
-    /// The sums in `truth` without those in `before`.
-    fn since(before: &Self, truth: &Truth) -> Self {
-        Self {
-            iterations: truth.iterations - before.iterations,
-            started: truth.started - before.started,
-            completed: truth.completed - before.completed,
-            context_tokens: truth.context_tokens - before.context_tokens,
-            queue_seconds: truth.queue_seconds - before.queue_seconds,
-        }
+    fn of(truth: &Truth) -> Self {
+        let &Truth { iterations, started, completed, context_tokens, queue_seconds, .. } = truth;
+        Self { iterations, started, completed, context_tokens, queue_seconds }
     }
-}
 
-impl AddAssign for Counts {
-    fn add_assign(&mut self, more: Self) {
-        self.iterations += more.iterations;
-        self.started += more.started;
-        self.completed += more.completed;
-        self.context_tokens += more.context_tokens;
-        self.queue_seconds += more.queue_seconds;
+    fn since(&self, before: &Self) -> Self {
+        Self {
+            iterations: self.iterations - before.iterations,
+            started: self.started - before.started,
+            completed: self.completed - before.completed,
+            context_tokens: self.context_tokens - before.context_tokens,
+            queue_seconds: self.queue_seconds - before.queue_seconds,
+        }
     }
 }
 
@@ -125,9 +117,9 @@ impl Totals {
     /// Counts a record of the last step. If a step has two, the first is a flush record: the C++ Executor writes it
     /// when it becomes idle, and reports the completed requests in it.
     pub(crate) fn record(&mut self, record: Record, text: String, truth: &Truth, is_last: bool) -> Waiting {
-        let new = Counts::since(&self.recorded, truth);
-        let counts = if is_last { new } else { Counts { completed: new.completed, ..Counts::default() } };
-        self.recorded += counts;
+        let before = self.recorded;
+        self.recorded = if is_last { Counts::of(truth) } else { Counts { completed: truth.completed, ..before } };
+        let counts = self.recorded.since(&before);
         self.records += 1;
         self.waits += if self.is_cpp || counts.queue_seconds > 0.0 { counts.started } else { 0 };
         if record.work.scheduled == 0 && record.active == 0 {
@@ -165,7 +157,9 @@ impl Totals {
         for record in received {
             // Readers count increases from their first record on. If that is the engine's first record, they count from 0.
             self.first_cache.get_or_insert(if record.iter <= 1 { CacheCounts::default() } else { record.cache });
-            self.received += record.counts;
+            self.received.iterations += record.counts.iterations;
+            self.received.completed += record.counts.completed;
+            self.received.context_tokens += record.counts.context_tokens;
         }
         self.cut_iterations += rest.iter().map(|record| record.counts.iterations).sum::<u64>();
     }
