@@ -113,7 +113,6 @@ impl EngineFold {
         let Some(batch) = RankBatch::of(record) else { return };
         let is_newest = || self.latest.as_ref().is_some_and(|latest| latest.iter == batch.iter);
         let newest = kind == RecordKind::New || kind == RecordKind::SiblingRank && is_newest();
-        let sampled = self.totals.is_sampled();
         let ranks = match &mut self.totals.ranks {
             Some(ranks) => ranks,
             None => {
@@ -122,7 +121,7 @@ impl EngineFold {
                 };
                 let ranks = self.totals.ranks.insert(Box::default());
                 if first.iter.is_some() && first.iter == batch.iter {
-                    ranks.add(&first, newest, sampled);
+                    ranks.add(&first, newest);
                 }
                 ranks
             }
@@ -130,7 +129,7 @@ impl EngineFold {
         if kind == RecordKind::New {
             ranks.begin_iteration();
         }
-        ranks.add(&batch, newest, sampled);
+        ranks.add(&batch, newest);
     }
 
     /// Folds the newest record, which the gauges show.

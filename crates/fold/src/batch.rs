@@ -126,8 +126,7 @@ fn share_of(tokens: u64, requests: u64, of: u64, iter: u64) -> u64 {
     u64::try_from(tokens).unwrap_or(u64::MAX)
 }
 
-/// Sums over the batches of iterations. The sums of an engine that reports only some iterations are incomplete. They are kept
-/// aside and never become part of a total that readers take as complete.
+/// Sums over the batches of iterations.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct BatchSums {
     pub tokens: BatchTokens,
@@ -164,14 +163,5 @@ impl BatchSums {
         if let Some(ms) = spec.iter_latency_ms.filter(|ms| *ms > 0.0) {
             self.spec_decode_draft_seconds += ms / 1000.0;
         }
-    }
-
-    pub(crate) fn add(&mut self, more: &Self) {
-        self.tokens.add(more.tokens);
-        self.has_static_batches |= more.has_static_batches;
-        add(&mut self.spec_decode_draft_tokens, more.spec_decode_draft_tokens);
-        add(&mut self.spec_decode_accepted_tokens, more.spec_decode_accepted_tokens);
-        add(&mut self.spec_decode_drafted_requests, more.spec_decode_drafted_requests);
-        self.spec_decode_draft_seconds += more.spec_decode_draft_seconds;
     }
 }

@@ -268,7 +268,7 @@ mod tests {
     use super::super::histogram::Histogram;
     use super::super::observer::Observer;
     use super::super::request_totals::{RequestSource, RequestTotals};
-    use super::super::requests::{EntryContext, RequestFold};
+    use super::super::requests::RequestFold;
     use super::super::served::Served;
     use trtllm_records::{Message, RequestStage, RequestStats};
     use trtllm_sources::trtllm_json::{PublisherLine, parse_line};
@@ -281,7 +281,7 @@ mod tests {
             else {
                 panic!("{line} is not an entry");
             };
-            fold.absorb_perf_metrics(&entry, &EntryContext::default(), now, &mut ());
+            fold.absorb_perf_metrics(&entry, RequestSource::Entries, now, &mut ());
         }
         fold.settle(0, now + Duration::from_secs(60), &mut ());
         fold.totals
@@ -432,7 +432,7 @@ mod tests {
             panic!("no entry");
         };
         let (mut judge, now) = (Judge::default(), Instant::now());
-        fold.absorb_perf_metrics(&entry, &EntryContext::default(), now, &mut judge);
+        fold.absorb_perf_metrics(&entry, RequestSource::Entries, now, &mut judge);
         fold.settle(0, now + Duration::from_secs(60), &mut judge);
         judge.0.unwrap()
     }
@@ -504,7 +504,7 @@ mod tests {
         };
         fold.absorb_complete_row(&row, None, false, now, &mut ());
         for entry in [without_times, without_parts, json!({"perf_metrics": {}})] {
-            fold.absorb_perf_metrics(&serde_json::from_value(entry).unwrap(), &EntryContext::default(), now, &mut ());
+            fold.absorb_perf_metrics(&serde_json::from_value(entry).unwrap(), RequestSource::Entries, now, &mut ());
         }
         assert_eq!(fold.totals.source, None);
         fold.settle(0, now + Duration::from_secs(60), &mut ());

@@ -72,12 +72,13 @@ use epoch::Epoch;
 use host_blocks::HostBlocks;
 use lifecycle::{Lifecycles, Stages};
 use missing_records::MissingRecords;
-use observer::Observer;
+use observer::{EntryOfRequest, Observer};
 use orchestrator::{OrchestratorFold, OrchestratorTotals};
 use pools::Pools;
 use rank_totals::RankBatch;
 use ranks::Iteration;
-use requests::{EntryContext, RequestFold};
+use request_totals::RequestSource;
+use requests::RequestFold;
 use saturating::add_known;
 use seats::{Elsewhere, SeatQueue};
 
@@ -203,12 +204,14 @@ impl EngineFold {
     ) -> Result<(), Implausible> {
         let mut repaired = None;
         let entry = schema::check(entry, &mut repaired, &mut self.rejected)?;
-        let tokens_per_block = self.tokens_per_block();
-        let overlaps = self.latest.is_some_and(|latest| latest.scheduler_mode == Some(SchedulerMode::Overlap));
-        let engine = EntryContext { is_span, tokens_per_block, handling_lag: u64::from(overlaps) };
-        let is_first_report = self.requests.absorb_perf_metrics(entry, &engine, now, observer);
-        if let Some(in_flight) = self.epoch.in_flight.as_mut().filter(|_| is_first_report) {
-            in_flight.by_entries.end(1);
+        let source = if is_span { RequestSource::Spans } else { RequestSource::Entries };
+        if let Some((request, has_times)) = self.requests.absorb_perf_metrics(entry, source, now, observer) {
+            let overlaps = self.latest.is_some_and(|latest| latest.scheduler_mode == Some(SchedulerMode::Overlap));
+            let (tokens_per_block, handling_lag) = (self.tokens_per_block(), u64::from(overlaps));
+            observer.entry(&EntryOfRequest { request: &request, has_times, tokens_per_block, handling_lag, now });
+            if let Some(in_flight) = &mut self.epoch.in_flight {
+                in_flight.by_entries.end(1);
+            }
         }
         self.missing_records.requests_ended(now);
         self.health.set_outstanding(self.outstanding());

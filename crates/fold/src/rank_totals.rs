@@ -85,8 +85,8 @@ pub struct Rank {
     /// The number of the rank, or [`NUMBERED`] for all ranks beyond the first 64.
     slot: u8,
     pub tokens: BatchTokens,
-    /// Tokens of this epoch, from records that were added with `sampled` set.
-    aside: BatchTokens,
+    /// Its tokens before the statistics were sampled.
+    before_sampling: BatchTokens,
     /// Absent if neither the newest nor the previous iteration has a record of this rank.
     pub load: Option<RankLoad>,
 }
@@ -117,36 +117,33 @@ impl RankTotals {
         }
     }
 
-    /// Adds a batch. `newest`: it belongs to the newest iteration, so it sets the rank's load. `sampled`: the engine
-    /// reports only some iterations, so the tokens are not part of a total.
-    pub(crate) fn add(&mut self, batch: &RankBatch, newest: bool, sampled: bool) {
+    /// Adds a batch. `newest`: it belongs to the newest iteration, so it sets the rank's load.
+    pub(crate) fn add(&mut self, batch: &RankBatch, newest: bool) {
         let slot = u8::try_from(batch.rank).map_or(NUMBERED, |rank| rank.min(NUMBERED));
         let at = self.ranks.binary_search_by_key(&slot, |rank| rank.slot).unwrap_or_else(|at| {
-            let (tokens, aside) = Default::default();
-            self.ranks.insert(at, Rank { slot, tokens, aside, load: None });
+            let (tokens, before_sampling) = Default::default();
+            self.ranks.insert(at, Rank { slot, tokens, before_sampling, load: None });
             at
         });
         let rank = &mut self.ranks[at];
-        let total = if sampled { &mut rank.aside } else { &mut rank.tokens };
-        total.add(batch.tokens);
+        rank.tokens.add(batch.tokens);
         if newest {
             let others = rank.load.filter(|load| load.newest && slot == NUMBERED);
             rank.load = Some(others.map_or(batch.load, |others| others.and(batch.load)));
         }
     }
 
-    /// Adds the tokens that were kept aside: the engine turns out to report every iteration, so they are complete.
-    pub(crate) fn keep_aside(&mut self) {
-        for rank in &mut self.ranks {
-            rank.tokens.add(std::mem::take(&mut rank.aside));
-        }
+    pub(crate) fn begin_sampling(&mut self) {
+        self.ranks.iter_mut().for_each(|rank| rank.before_sampling = rank.tokens);
     }
 
-    /// Forgets the loads of the ranks and the tokens kept aside, because the engine has restarted and it stays unknown
-    /// whether these are complete.
-    pub(crate) fn restart(&mut self) {
+    /// Forgets the loads of the ranks, because the engine has restarted, and the tokens that were summed while it was sampled.
+    pub(crate) fn restart(&mut self, sampled: bool) {
         for rank in &mut self.ranks {
-            (rank.load, rank.aside) = Default::default();
+            rank.load = None;
+            if sampled {
+                rank.tokens = rank.before_sampling;
+            }
         }
     }
 }

@@ -15,9 +15,10 @@ use self::choices::{Choices, Quantity, Source, TOLD_WITHIN};
 use self::finished::Finished;
 use super::baseline::Baseline;
 use super::finished_request::FinishedRequest;
+use super::histogram::Histogram;
 use super::lifecycle::Lifecycle;
-use super::observer::{EntryOfRequest, Observer, Scope};
-use super::request_times::{RequestTimes, Times};
+use super::observer::{Observer, Scope};
+use super::request_times::Times;
 use super::request_totals::RequestTotals;
 use super::saturating::{add, add_known, unsigned};
 use super::server_metrics::{Increase, ServerFold, ServerTotals};
@@ -45,16 +46,6 @@ pub struct RequestFold {
 /// By quantity.
 type Done = [bool; Quantity::ALL.len()];
 
-/// What an entry does not tell of its engine.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct EntryContext {
-    /// An OTLP span told it.
-    pub is_span: bool,
-    pub tokens_per_block: Option<i64>,
-    /// See [`EntryOfRequest::handling_lag`].
-    pub handling_lag: u64,
-}
-
 impl RequestFold {
     /// Folds the row that reports a request complete, with the request's lifecycle if it is known. `is_sampled`: not all requests
     /// have rows, so this one is not judged by objectives.
@@ -79,18 +70,17 @@ impl RequestFold {
         self.absorb(Finished::Request { source: Source::Rows, request, is_sampled }, now, observer);
     }
 
-    /// Folds the RequestPerfMetrics or the span of one finished request. Returns false if the engine has both, and this is the other one.
+    /// Folds the RequestPerfMetrics or the span of one finished request. Returns the request, and whether its times are used. `None` if the
+    /// engine has both, and this is the other one.
     pub(crate) fn absorb_perf_metrics(
         &mut self,
         entry: &PerfMetricsEntry,
-        engine: &EntryContext,
+        source: Source,
         now: Instant,
         observer: &mut impl Observer,
-    ) -> bool {
-        let EntryContext { is_span, tokens_per_block, handling_lag } = *engine;
+    ) -> Option<(FinishedRequest, bool)> {
         let request = FinishedRequest::of_entry(entry, self.first_token_is_early);
         let has_times = request.latencies.any();
-        let source = if is_span { Source::Spans } else { Source::Entries };
         let is_first_report = self.choices.note_request(source, has_times);
         if is_first_report {
             self.server_times.entries += u64::from(has_times);
@@ -99,11 +89,7 @@ impl RequestFold {
         self.absorb_steps(entry);
         self.observe_what_only_entries_tell(&request, is_first_report);
         self.absorb(Finished::Request { source, request, is_sampled: false }, now, observer);
-        if is_first_report {
-            let has_times = has_times && self.choices.taken(Quantity::Outcomes) != Some(Source::Rows);
-            observer.entry(&EntryOfRequest { request: &request, has_times, tokens_per_block, handling_lag, now });
-        }
-        is_first_report
+        is_first_report.then(|| (request, has_times && self.choices.taken(Quantity::Outcomes) != Some(Source::Rows)))
     }
 
     /// A span tells the queue of a generation server, too.
@@ -157,11 +143,7 @@ impl RequestFold {
         }
         self.choices.note_server_metrics(metrics.without_entries);
         self.server_times.add(&more, &self.totals.times);
-        for (histogram, increase) in RequestHistogram::ALL.into_iter().zip(&more.histograms) {
-            if histogram.is_only_in_server_metrics() && histogram != RequestHistogram::PerOutputToken {
-                self.totals.times.of_server(histogram).add_increase(increase);
-            }
-        }
+        self.totals.observe_histograms(None, &more);
         self.absorb(Finished::Increase(more), now, observer);
     }
 
@@ -173,7 +155,7 @@ impl RequestFold {
             return;
         }
         self.choices.begin(now);
-        self.choices.offer_all(source, |quantity| finished.has(quantity));
+        self.choices.note_told(source, |quantity| finished.has(quantity));
         self.waiting.push_back((finished, Done::default()));
         // Only the replay of a file at full speed fills the queue.
         if self.waiting.len() > MOST_WAITING {
@@ -255,26 +237,18 @@ impl RequestFold {
         if self.choices.taken(Quantity::Reasons) != Some(Source::Entries) {
             self.totals.finished = None;
         }
-        let is_of_server = |quantity| self.choices.taken(quantity) == Some(Source::Server);
-        let (times, per_token) = (is_of_server(Quantity::Times), is_of_server(Quantity::TimePerToken));
-        if times {
+        let is_left = |quantity: Quantity| self.choices.taken(quantity) == Some(Source::Server);
+        if is_left(Quantity::Times) {
             self.totals.source = None;
         }
-        let mut without = RequestTimes::default();
         for histogram in RequestHistogram::ALL {
-            let is_left = match histogram {
-                RequestHistogram::PerOutputToken => per_token,
-                _ => times || histogram.is_only_in_server_metrics(),
-            };
-            if is_left {
-                std::mem::swap(self.totals.times.of_server(histogram), without.of_server(histogram));
+            if Quantity::of(histogram).is_none_or(is_left) {
+                let counted = self.totals.times.of_server(histogram);
+                *counted = Histogram::new(counted.bounds());
             }
         }
         self.choices.leave_server_metrics();
         self.waiting.retain(|(finished, _)| finished.source() != Source::Server);
-        for (finished, _) in &self.waiting {
-            self.choices.offer_all(finished.source(), |quantity| finished.has(quantity));
-        }
     }
 
     /// Notes that trtllm-serve was replaced. The new process may have other options, so its first requests show which source tells what.
@@ -320,7 +294,9 @@ impl RequestFold {
         }
         let by_entries = |choices: &Choices| choices.taken(Quantity::Times).is_some_and(Source::is_per_request);
         if self.server_times.has_more_than_entries(now) && by_entries(&self.choices) {
-            self.take_times_of_server();
+            self.choices.leave_entries();
+            self.server_times.replace(&mut self.totals.times);
+            self.totals.source = self.choices.taken(Quantity::Times);
         }
         let by_entries = by_entries(&self.choices);
         self.successes.settle(self.ends, by_entries, self.totals.finished.as_ref(), self.choices.is_decided);
@@ -331,19 +307,6 @@ impl RequestFold {
         let is_fast = self.choices.is_decided && !by_server;
         // What waited is judged first.
         observer.settled(completed, if is_fast { TOLD_WITHIN } else { DECIDED_WITHIN }, now);
-    }
-
-    /// The server counts requests that have no entry or span, or each answer of a request that asks for several (`n` above 1). From now on
-    /// the times of requests come from the server, so that all of them count the same.
-    fn take_times_of_server(&mut self) {
-        self.choices.leave_entries();
-        self.totals.source = Some(Source::Server);
-        for (histogram, of_server) in RequestHistogram::ALL.into_iter().zip(&self.server_times.histograms) {
-            let times = self.totals.times.of_server(histogram);
-            if !histogram.is_only_in_server_metrics() && of_server.has_all_of(times) {
-                times.clone_from(of_server);
-            }
-        }
     }
 }
 
@@ -370,17 +333,17 @@ impl RequestTotals {
     }
 
     fn observe_increase(&mut self, quantity: Quantity, more: &Increase) {
-        let is_of = |histogram: RequestHistogram| match quantity {
-            Quantity::TimePerToken => histogram == RequestHistogram::PerOutputToken,
-            Quantity::Times => !histogram.is_only_in_server_metrics(),
-            _ => false,
-        };
-        for histogram in RequestHistogram::ALL.into_iter().filter(|histogram| is_of(*histogram)) {
-            self.times.of_server(histogram).add_increase(more.of(histogram));
-        }
+        self.observe_histograms(Some(quantity), more);
         if quantity == Quantity::Reasons {
             let finished = self.finished.get_or_insert_default();
             finished.iter_mut().zip(more.finished).for_each(|(total, more)| add(total, more));
+        }
+    }
+
+    /// Adds the server's histograms of a quantity, or those that no other source tells.
+    fn observe_histograms(&mut self, quantity: Option<Quantity>, more: &Increase) {
+        for histogram in RequestHistogram::ALL.into_iter().filter(|histogram| Quantity::of(*histogram) == quantity) {
+            self.times.of_server(histogram).add_increase(more.of(histogram));
         }
     }
 }
@@ -452,15 +415,15 @@ mod tests {
                     "first_token_time": 100000.5, "last_token_time": 100001.5, "server_arrival_time": 0,
                     "server_first_token_time": 100000.5, "kv_cache_transfer_start": 0.0, "kv_cache_transfer_end": 0.0}}}"#,
             );
-            fold.absorb_perf_metrics(&entry, &EntryContext::default(), now, &mut ());
+            fold.absorb_perf_metrics(&entry, Source::Entries, now, &mut ());
         }
         // A request that was cancelled before it was scheduled.
         let cancelled = r#"{"perf_metrics": {"timing_metrics": {"arrival_time": 100000.0, "first_scheduled_time": 0.0,
             "first_token_time": 0.0, "last_token_time": 0.0}}}"#;
-        fold.absorb_perf_metrics(&from_json(cancelled), &EntryContext::default(), now, &mut ());
+        fold.absorb_perf_metrics(&from_json(cancelled), Source::Entries, now, &mut ());
         let unscheduled = r#"{"perf_metrics": {"timing_metrics": {"arrival_time": 0.0, "first_scheduled_time": 0,
             "first_token_time": 100000.5, "last_token_time": 100001.5}}}"#;
-        fold.absorb_perf_metrics(&from_json(unscheduled), &EntryContext::default(), now, &mut ());
+        fold.absorb_perf_metrics(&from_json(unscheduled), Source::Entries, now, &mut ());
         fold.settle(0, now + DECIDED_WITHIN, &mut ());
         let times = &fold.totals.times;
         let shown = |histogram: &Histogram| (histogram.count(), histogram.sum());
@@ -482,7 +445,7 @@ mod tests {
         // trtllm-serve's own entries have no token counts.
         fold.absorb_perf_metrics(
             &PerfMetricsEntry { ctx_request_id: None, prompt_tokens: None, output_tokens: None, ..entry() },
-            &EntryContext::default(),
+            Source::Entries,
             now,
             &mut (),
         );
@@ -501,12 +464,12 @@ mod tests {
     fn an_entry_and_a_later_row_of_the_same_request_count_once() {
         let (mut fold, now) = (RequestFold::default(), Instant::now());
         for _ in 0..3 {
-            fold.absorb_perf_metrics(&entry(), &EntryContext::default(), now, &mut ());
+            fold.absorb_perf_metrics(&entry(), Source::Entries, now, &mut ());
         }
         for _ in 0..3 {
             fold.absorb_complete_row(&row(), None, false, now, &mut ());
         }
-        fold.absorb_perf_metrics(&entry(), &EntryContext::default(), now, &mut ());
+        fold.absorb_perf_metrics(&entry(), Source::Entries, now, &mut ());
         fold.absorb_complete_row(&row(), None, false, now, &mut ());
         fold.settle(0, now + DECIDED_WITHIN, &mut ());
         assert_eq!(counted(&fold), (4, 4, 4));
@@ -517,7 +480,7 @@ mod tests {
         let observed = |drafts: serde_json::Value| {
             let mut fold = RequestFold::default();
             let entry = json!({"perf_metrics": {"speculative_decoding": drafts}}).to_string();
-            fold.absorb_perf_metrics(&from_json(&entry), &EntryContext::default(), Instant::now(), &mut ());
+            fold.absorb_perf_metrics(&from_json(&entry), Source::Entries, Instant::now(), &mut ());
             let ratio = &fold.totals.times.spec_decode_acceptance_ratio;
             (ratio.count(), ratio.sum(), fold.totals.draft_tokens.proposed, fold.totals.draft_tokens.accepted)
         };
@@ -540,7 +503,7 @@ mod tests {
                 "num_reused_blocks": 0, "num_missed_blocks": 0});
             let entry =
                 json!({"prompt_tokens": prompt, "cached_tokens": cached, "perf_metrics": {"kv_cache_metrics": blocks}});
-            fold.absorb_perf_metrics(&from_json(&entry.to_string()), &EntryContext::default(), Instant::now(), &mut ());
+            fold.absorb_perf_metrics(&from_json(&entry.to_string()), Source::Entries, Instant::now(), &mut ());
             let times = &fold.totals.times;
             [&times.cached_tokens, &times.kv_cache_blocks, &times.kv_cache_new_blocks, &times.kv_cache_hit_ratio]
                 .map(Histogram::count)
@@ -607,15 +570,15 @@ mod tests {
         // First the entry of a request that was cancelled before its first token, then rows and entries of two others.
         fold.absorb_perf_metrics(
             &from_json(r#"{"perf_metrics": {}, "finish_reason": "cancelled"}"#),
-            &EntryContext::default(),
+            Source::Entries,
             now,
             &mut judge,
         );
         assert_eq!(judged(&judge), (0, 0, 0));
-        fold.absorb_perf_metrics(&timed(10.25), &EntryContext::default(), now, &mut judge);
+        fold.absorb_perf_metrics(&timed(10.25), Source::Entries, now, &mut judge);
         fold.absorb_complete_row(&row(), None, false, now, &mut judge);
         fold.absorb_complete_row(&row(), None, false, now, &mut judge);
-        fold.absorb_perf_metrics(&timed(10.5), &EntryContext::default(), now, &mut judge);
+        fold.absorb_perf_metrics(&timed(10.5), Source::Entries, now, &mut judge);
         fold.settle(0, now + DECIDED_WITHIN, &mut judge);
         assert_eq!(judged(&judge), (1, 1, 1));
     }
@@ -624,9 +587,9 @@ mod tests {
     fn a_request_is_judged_once_by_its_row_if_entries_have_no_times() {
         let (mut fold, mut judge, now) = (RequestFold::default(), Judge::default(), Instant::now());
         for _ in 0..3 {
-            fold.absorb_perf_metrics(&entry(), &EntryContext::default(), now, &mut judge);
+            fold.absorb_perf_metrics(&entry(), Source::Entries, now, &mut judge);
             fold.absorb_complete_row(&row(), None, false, now, &mut judge);
-            fold.absorb_perf_metrics(&entry(), &EntryContext::default(), now, &mut judge);
+            fold.absorb_perf_metrics(&entry(), Source::Entries, now, &mut judge);
         }
         fold.settle(0, now + DECIDED_WITHIN, &mut judge);
         // It is unknown when the requests of the rows arrived.
@@ -636,21 +599,21 @@ mod tests {
     #[test]
     fn without_rows_and_times_each_entry_is_unknown() {
         let (mut fold, mut judge, now) = (RequestFold::default(), Judge::default(), Instant::now());
-        fold.absorb_perf_metrics(&entry(), &EntryContext::default(), now, &mut judge);
+        fold.absorb_perf_metrics(&entry(), Source::Entries, now, &mut judge);
         fold.settle(0, now + DECIDED_WITHIN, &mut judge);
-        fold.absorb_perf_metrics(&entry(), &EntryContext::default(), now + DECIDED_WITHIN, &mut judge);
+        fold.absorb_perf_metrics(&entry(), Source::Entries, now + DECIDED_WITHIN, &mut judge);
         assert_eq!(judged(&judge), (0, 0, 2));
     }
 
     #[test]
     fn without_rows_lengths_come_from_entries() {
         let (mut fold, now) = (RequestFold::default(), Instant::now());
-        fold.absorb_perf_metrics(&entry(), &EntryContext::default(), now, &mut ());
+        fold.absorb_perf_metrics(&entry(), Source::Entries, now, &mut ());
         assert_eq!(counted(&fold), (1, 1, 1));
         // Rows of requests that run show that those of finished ones come, too.
         fold.restart(&mut ());
         fold.choices.has_rows = true;
-        fold.absorb_perf_metrics(&entry(), &EntryContext::default(), now, &mut ());
+        fold.absorb_perf_metrics(&entry(), Source::Entries, now, &mut ());
         assert_eq!(counted(&fold), (1, 1, 1));
         fold.settle(0, now + DECIDED_WITHIN, &mut ());
         assert_eq!(counted(&fold), (2, 2, 2));
@@ -662,7 +625,7 @@ mod tests {
         let row = RequestStats { stage: Some(RequestStage::Complete), ..RequestStats::default() };
         fold.absorb_complete_row(&row, None, false, now, &mut ());
         fold.restart(&mut ());
-        fold.absorb_perf_metrics(&entry(), &EntryContext::default(), now, &mut ());
+        fold.absorb_perf_metrics(&entry(), Source::Entries, now, &mut ());
         fold.settle(0, now + DECIDED_WITHIN, &mut ());
         assert_eq!(counted(&fold), (1, 1, 1));
     }
@@ -681,7 +644,7 @@ mod tests {
             tokens: 9,
             prompt_tokens: None,
         };
-        fold.absorb_perf_metrics(&timed(10.25), &EntryContext::default(), now, &mut ());
+        fold.absorb_perf_metrics(&timed(10.25), Source::Entries, now, &mut ());
         fold.absorb_complete_row(&row(), Some(&served), false, now, &mut ());
         fold.settle(0, now + DECIDED_WITHIN, &mut ());
         assert_eq!(observed(&fold), (1, Some(Source::Entries)));
@@ -711,7 +674,7 @@ mod tests {
         for second in [0, 20] {
             let now = now + Duration::from_secs(second);
             followed(&mut fold, now, &mut judge);
-            fold.absorb_perf_metrics(&timed(10.25), &EntryContext::default(), now, &mut judge);
+            fold.absorb_perf_metrics(&timed(10.25), Source::Entries, now, &mut judge);
             fold.settle(0, now + DECIDED_WITHIN, &mut judge);
         }
         let times = &fold.totals.times;
@@ -722,8 +685,7 @@ mod tests {
     }
 
     fn absorb_span(fold: &mut RequestFold, entry: &PerfMetricsEntry, now: Instant, judge: &mut Judge) {
-        let context = EntryContext { is_span: true, ..EntryContext::default() };
-        fold.absorb_perf_metrics(entry, &context, now, judge);
+        fold.absorb_perf_metrics(entry, Source::Spans, now, judge);
     }
 
     #[test]
@@ -736,7 +698,7 @@ mod tests {
                     absorb_span(&mut fold, &span, now, &mut judge);
                 }
                 // The JSON lines of requests have no lengths.
-                fold.absorb_perf_metrics(&timed(10.5), &EntryContext::default(), now, &mut judge);
+                fold.absorb_perf_metrics(&timed(10.5), Source::Entries, now, &mut judge);
                 if !spans_first {
                     absorb_span(&mut fold, &span, now, &mut judge);
                 }
@@ -756,14 +718,14 @@ mod tests {
         let shown = |fold: &RequestFold| (fold.totals.times.e2e_latency.count(), fold.totals.source);
         followed(&mut fold, now, &mut judge);
         fold.settle(0, now + DECIDED_WITHIN, &mut judge);
-        fold.absorb_perf_metrics(&timed(10.25), &EntryContext::default(), now + DECIDED_WITHIN, &mut judge);
+        fold.absorb_perf_metrics(&timed(10.25), Source::Entries, now + DECIDED_WITHIN, &mut judge);
         assert_eq!(shown(&fold), (1, Some(Source::Rows)));
         // What still waits at a restart is not lost.
         fold.restart(&mut judge);
         followed(&mut fold, now, &mut judge);
         fold.restart(&mut judge);
         assert_eq!(shown(&fold), (2, Some(Source::Rows)));
-        fold.absorb_perf_metrics(&timed(10.25), &EntryContext::default(), now, &mut judge);
+        fold.absorb_perf_metrics(&timed(10.25), Source::Entries, now, &mut judge);
         assert_eq!(shown(&fold), (3, Some(Source::Entries)));
     }
 

@@ -180,7 +180,7 @@ mod tests {
     use super::super::lifecycle::Lifecycle;
     use super::super::observer::{Observer, Scope};
     use super::super::request_totals::RequestSource;
-    use super::super::requests::{DECIDED_WITHIN, EntryContext, RequestFold};
+    use super::super::requests::{DECIDED_WITHIN, RequestFold};
     use super::*;
     use trtllm_records::perf_metrics::{FinishReason, PerfMetricsEntry};
     use trtllm_records::server_metrics::ServerCount;
@@ -255,7 +255,7 @@ mod tests {
             "output_tokens": 11, "finish_reason": "stop"}"#;
         folded.absorb_perf_metrics(
             &serde_json::from_str::<PerfMetricsEntry>(entry).unwrap(),
-            &EntryContext::default(),
+            RequestSource::Entries,
             Instant::now(),
             &mut (),
         );
@@ -306,7 +306,7 @@ mod tests {
                     "first_token_time": 1.375, "last_token_time": 1.46875}}}"#;
                 folded.absorb_perf_metrics(
                     &serde_json::from_str::<PerfMetricsEntry>(entry).unwrap(),
-                    &EntryContext::default(),
+                    RequestSource::Entries,
                     now,
                     &mut (),
                 );
@@ -384,13 +384,13 @@ mod tests {
         let entry =
             PerfMetricsEntry { cached_tokens: Some(64), perf_metrics: Some(Default::default()), ..Default::default() };
         let mut alone = RequestFold::default();
-        alone.absorb_perf_metrics(&entry, &EntryContext::default(), Instant::now(), &mut ());
+        alone.absorb_perf_metrics(&entry, RequestSource::Entries, Instant::now(), &mut ());
         assert_eq!(shown(&alone), (vec![0, 1], 1, 64.0));
         let mut folded = RequestFold::default();
         // A number of tokens that would be too large for a time in nanoseconds.
         folded.absorb_server_metrics(&page(10, 20, 9_000_000_000_000), Instant::now(), &mut ());
         folded.absorb_server_metrics(&page(12, 25, 9_000_000_000_100), Instant::now(), &mut ());
-        folded.absorb_perf_metrics(&entry, &EntryContext::default(), Instant::now(), &mut ());
+        folded.absorb_perf_metrics(&entry, RequestSource::Entries, Instant::now(), &mut ());
         assert_eq!(shown(&folded), (vec![2, 5], 5, 100.0));
     }
 
@@ -458,7 +458,7 @@ mod tests {
             "last_token_time": 2.0}}}"#;
         folded.absorb_perf_metrics(
             &serde_json::from_str::<PerfMetricsEntry>(entry).unwrap(),
-            &EntryContext::default(),
+            RequestSource::Entries,
             start,
             &mut (),
         );
@@ -470,7 +470,7 @@ mod tests {
     fn finish_reasons_of_entries_replace_those_of_the_server() {
         let mut folded = fold(&["trtllm_prompt_cached_tokens_total 0"]);
         let entry = PerfMetricsEntry { finish_reason: Some(FinishReason::Length), ..PerfMetricsEntry::default() };
-        folded.absorb_perf_metrics(&entry, &EntryContext::default(), Instant::now(), &mut ());
+        folded.absorb_perf_metrics(&entry, RequestSource::Entries, Instant::now(), &mut ());
         let page = "trtllm_request_success_total{finished_reason=\"length\"} 1";
         folded.absorb_server_metrics(&parse_server_metrics(page.as_bytes()).unwrap(), Instant::now(), &mut ());
         assert_eq!(folded.totals.finished.unwrap()[FinishReason::Length as usize], 1);
@@ -494,7 +494,7 @@ mod tests {
         let entry = r#"{"perf_metrics": {"timing_metrics": {"arrival_time": 1.0, "last_token_time": 2.0}}}"#;
         folded.absorb_perf_metrics(
             &serde_json::from_str::<PerfMetricsEntry>(entry).unwrap(),
-            &EntryContext::default(),
+            RequestSource::Entries,
             Instant::now(),
             &mut (),
         );

@@ -27,10 +27,10 @@ with_defaults! {
         pub clock_steps: u64,
         pub requests_started: u64,
         pub requests_completed: u64,
-        /// Sums over all iterations of the epochs (times between restarts) in which the engine reports every iteration.
+        /// Sums over iterations. While the statistics are sampled, they are incomplete, and no reader shows them.
         pub batch: BatchSums,
-        /// Sums over the records of this epoch that were read while `sampled` was true.
-        aside: BatchSums,
+        /// The sums before the statistics were sampled.
+        before_sampling: BatchSums,
         sampled: bool,
         /// Drafts in all records, sampled or not, as trtllm-serve counts them.
         pub reported_drafts: SpecDecodingStats,
@@ -75,10 +75,9 @@ impl EngineTotals {
             self.cross_kv.get_or_insert_default().each_cumulative(&mut more, |total, more| add_known(total, *more));
         }
         add(&mut self.requests_started, counted.started);
-        let sums = if self.sampled { &mut self.aside } else { &mut self.batch };
         if counted.batch {
-            sums.absorb_tokens(record, counted.discarded);
-            sums.absorb_speculation(record);
+            self.batch.absorb_tokens(record, counted.discarded);
+            self.batch.absorb_speculation(record);
             let tokens = context_tokens(record);
             if tokens > 0 {
                 self.row_context_tokens.observe(tokens as f64);
@@ -116,23 +115,21 @@ impl EngineTotals {
         self.sampled
     }
 
-    /// Sets whether the engine is sampled. If not, the sums kept aside are complete, and are added.
+    /// Sets whether the engine is sampled. If it turns out that it is not, the sums are complete.
     pub(crate) fn set_sampled(&mut self, sampled: bool) {
-        if self.sampled && !sampled {
-            self.batch.add(&std::mem::take(&mut self.aside));
-            if let Some(ranks) = &mut self.ranks {
-                ranks.keep_aside();
-            }
+        if sampled && !self.sampled {
+            self.before_sampling = self.batch;
+            self.ranks.iter_mut().for_each(|ranks| ranks.begin_sampling());
         }
         self.sampled = sampled;
     }
 
-    /// Drops the sums kept aside, because the engine has restarted: sums of a sampled epoch stay incomplete.
+    /// The engine has restarted. What was summed while it was sampled stays incomplete, and is dropped.
     pub(crate) fn restart(&mut self) {
-        self.aside = BatchSums::default();
-        if let Some(ranks) = &mut self.ranks {
-            ranks.restart();
+        if self.sampled {
+            self.batch = self.before_sampling;
         }
+        self.ranks.iter_mut().for_each(|ranks| ranks.restart(self.sampled));
     }
 
     fn absorb_steps(&mut self, record: &IterationStats, counted: &Counted) {

@@ -34,6 +34,8 @@
 
 use std::time::{Duration, Instant};
 
+use trtllm_records::server_metrics::RequestHistogram;
+
 pub(crate) use crate::request_totals::RequestSource as Source;
 
 impl Source {
@@ -70,6 +72,14 @@ impl Quantity {
             Blocks => &[Source::Entries, Source::Rows],
         }
     }
+
+    /// The quantity of one of the server's histograms. Absent if no other source tells it.
+    pub(crate) fn of(histogram: RequestHistogram) -> Option<Self> {
+        match histogram {
+            RequestHistogram::PerOutputToken => Some(TimePerToken),
+            _ => (!histogram.is_only_in_server_metrics()).then_some(Times),
+        }
+    }
 }
 
 /// A better source has this time to tell of the first finished request. trtllm-serve's metrics are read every 5 s, in at most 4 s.
@@ -80,8 +90,8 @@ pub(crate) const TOLD_WITHIN: Duration = Duration::from_secs(5);
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Choices {
     taken: [Option<Source>; Quantity::ALL.len()],
-    /// The best source that has told an open quantity.
-    offered: [Option<Source>; Quantity::ALL.len()],
+    /// The sources that have told each quantity.
+    told: [[bool; Source::ALL.len()]; Quantity::ALL.len()],
     /// When the first request finished.
     since: Option<Instant>,
     /// Nothing is open any more.
@@ -122,29 +132,32 @@ impl Choices {
         self.first.is_none_or(|first| first == source)
     }
 
+    /// Notes that the server's metrics were read.
+    pub(crate) fn note_server_metrics(&mut self, without_entries: bool) {
+        self.has_server_metrics = true;
+        self.without_entries |= without_entries;
+        self.take();
+    }
+
     /// Notes which quantities the source tells.
-    pub(crate) fn offer_all(&mut self, source: Source, tells: impl Fn(Quantity) -> bool) {
-        Quantity::ALL.into_iter().filter(|quantity| tells(*quantity)).for_each(|quantity| self.offer(quantity, source));
+    pub(crate) fn note_told(&mut self, source: Source, tells: impl Fn(Quantity) -> bool) {
+        let is_second = source == Source::Spans && self.first == Some(Source::Entries);
+        for quantity in Quantity::ALL {
+            self.told[quantity as usize][source as usize] |=
+                tells(quantity) && !(is_second && quantity == TimePerToken);
+        }
+        self.take();
     }
 
-    fn offer(&mut self, quantity: Quantity, source: Source) {
-        let index = quantity as usize;
-        let comes_late = quantity == TimePerToken && source == Source::Spans && self.first == Some(Source::Entries);
-        if self.taken[index].is_some() || comes_late {
-            return;
+    /// Takes the best source of each open quantity, if it has told the quantity. It may come later until all is decided.
+    fn take(&mut self) {
+        for quantity in Quantity::ALL {
+            let told = self.told[quantity as usize];
+            let may_tell = |source: &Source| told[*source as usize] || !self.is_decided && self.may_come(*source);
+            let best = quantity.sources().iter().copied().find(may_tell);
+            let taken = &mut self.taken[quantity as usize];
+            *taken = taken.or(best.filter(|best| told[*best as usize]));
         }
-        let rank = |source: Source| quantity.sources().iter().position(|other| *other == source);
-        let offered = self.offered[index].filter(|offered| rank(*offered) <= rank(source)).unwrap_or(source);
-        let is_better = |other: &Source| rank(*other) < rank(offered);
-        if self.is_decided || !quantity.sources().iter().any(|other| is_better(other) && self.may_come(*other)) {
-            self.taken[index] = Some(offered);
-        }
-        self.offered[index] = Some(offered);
-    }
-
-    /// Whether no source but this one may come.
-    pub(crate) fn has_only(&self, source: Source) -> bool {
-        Source::ALL.into_iter().all(|other| other == source || !self.may_come(other))
     }
 
     fn may_come(&self, source: Source) -> bool {
@@ -156,15 +169,9 @@ impl Choices {
         }
     }
 
-    /// Notes that the server's metrics were read.
-    pub(crate) fn note_server_metrics(&mut self, without_entries: bool) {
-        self.has_server_metrics = true;
-        if without_entries && !self.without_entries {
-            self.without_entries = true;
-            for quantity in Quantity::ALL {
-                self.offered[quantity as usize].into_iter().for_each(|source| self.offer(quantity, source));
-            }
-        }
+    /// Whether no source but this one may come.
+    pub(crate) fn has_only(&self, source: Source) -> bool {
+        Source::ALL.into_iter().all(|other| other == source || !self.may_come(other))
     }
 
     pub(crate) fn is_due(&self, now: Instant) -> bool {
@@ -172,12 +179,10 @@ impl Choices {
         !self.is_decided && self.since.is_some_and(is_over)
     }
 
-    /// Takes the best source of each open quantity.
+    /// Takes the best source that has told each open quantity.
     pub(crate) fn decide(&mut self) {
-        for (taken, offered) in self.taken.iter_mut().zip(self.offered) {
-            *taken = taken.or(offered);
-        }
         self.is_decided = true;
+        self.take();
     }
 
     /// Takes times and outcomes from the server instead of entries or spans.
@@ -192,8 +197,9 @@ impl Choices {
     pub(crate) fn leave_server_metrics(&mut self) {
         (self.without_entries, self.has_server_metrics) = (false, false);
         (self.since, self.is_decided) = (None, false);
-        for source in self.taken.iter_mut().chain(&mut self.offered) {
-            *source = source.filter(|source| *source != Source::Server);
+        for (taken, told) in self.taken.iter_mut().zip(&mut self.told) {
+            *taken = taken.filter(|source| *source != Source::Server);
+            told[Source::Server as usize] = false;
         }
     }
 }
@@ -212,6 +218,12 @@ mod tests {
             choices.decide();
         }
         choices
+    }
+
+    impl Choices {
+        fn offer(&mut self, quantity: Quantity, source: Source) {
+            self.note_told(source, |told| told == quantity);
+        }
     }
 
     #[test]
