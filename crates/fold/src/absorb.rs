@@ -97,7 +97,6 @@ impl EngineFold {
         // An engine that does not report scheduled requests counts as running a batch.
         let runs = self.latest.as_ref().is_none_or(|latest| latest.scheduled() != Some(0));
         self.health.record(now, outstanding, runs || outstanding == Outstanding::No);
-        self.missing_records.record(now);
         Ok(())
     }
 
@@ -105,7 +104,6 @@ impl EngineFold {
     fn absorb_requests_in_flight(&mut self, record: &IterationStats, now: Instant, wall_us: i64) {
         self.latest.get_or_insert_default().update(record, wall_us, None);
         self.health.changed(now, self.outstanding());
-        self.missing_records.record(now);
     }
 
     /// Adds the record to the totals of its rank, which exist only after a second rank has appeared.

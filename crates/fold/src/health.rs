@@ -43,6 +43,15 @@ pub enum Outstanding {
 /// The two seconds above: longer than any healthy iteration, shorter than a usual scrape interval.
 pub(crate) const DOUBT: Duration = Duration::from_secs(2);
 
+/// Requests that end without records show that the engine's statistics are off, or that another reader takes them. If a request ends at
+/// most this long after the last record, records are not missing. Some ends are seen 5 s late.
+const COVERED: Duration = Duration::from_secs(15);
+/// The ends of old requests can all be read at once, which proves nothing. So the first and the last end must be seen at least
+/// this far apart.
+const APART: Duration = Duration::from_secs(10);
+/// Records are missing if no record has arrived this long after the first of these ends.
+const PATIENCE: Duration = Duration::from_secs(30);
+
 /// When the source last answered, and when the last record arrived.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Health {
@@ -56,6 +65,8 @@ pub struct Health {
     is_back: bool,
     /// Records come only when requests change, so a time without records says nothing.
     only_changes: bool,
+    /// When requests without records were first and last seen to end.
+    ended: Option<(Instant, Instant)>,
 }
 
 impl Health {
@@ -89,7 +100,7 @@ impl Health {
             self.last_progress = Some(now);
         }
         self.outstanding = outstanding;
-        (self.is_back, self.only_changes) = (false, false);
+        (self.is_back, self.only_changes, self.ended) = (false, false, None);
     }
 
     /// A record arrived from an engine that sends one only when a request comes, starts or ends. A video takes minutes.
@@ -103,6 +114,21 @@ impl Health {
         if any || self.last_record.is_none() {
             self.record(now, if any { Outstanding::Doubtful } else { Outstanding::No }, true);
         }
+    }
+
+    /// Requests have ended, as something else than records tells.
+    pub(crate) fn ended_without_record(&mut self, now: Instant) {
+        if self.last_record.is_none() || self.silent(now) > COVERED {
+            self.ended = Some((self.ended.map_or(now, |(first, _)| first), now));
+        }
+    }
+
+    /// Whether requests end while no records arrive.
+    #[must_use]
+    pub fn records_are_missing(&self, now: Instant) -> bool {
+        self.ended.is_some_and(|(first, last)| {
+            last.saturating_duration_since(first) >= APART && now.saturating_duration_since(first) >= PATIENCE
+        })
     }
 
     /// Time since the last record.
@@ -256,5 +282,33 @@ mod tests {
         health.answered(at(start, 3600));
         assert_eq!(health.state(at(start, 3600)), EngineState::Starting, "no record yet");
         assert_eq!(health.state(at(start, 3615)), EngineState::Unreachable);
+    }
+
+    #[test]
+    fn records_are_missing_once_requests_end_for_half_a_minute_without_any() {
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let mut missing = Health::new(STALE);
+        missing.record(at(0), Outstanding::No, true);
+        // The ends of the last requests are read a little later than their records. Then the engine is idle.
+        missing.ended_without_record(at(5));
+        missing.ended_without_record(at(15));
+        assert!(!missing.records_are_missing(at(600)));
+        for seconds in [600, 605, 612] {
+            missing.ended_without_record(at(seconds));
+        }
+        assert!(!missing.records_are_missing(at(629)));
+        assert!(missing.records_are_missing(at(630)));
+        missing.record(at(631), Outstanding::No, true);
+        assert!(!missing.records_are_missing(at(700)));
+    }
+
+    #[test]
+    fn requests_that_ended_before_the_exporter_started_prove_nothing() {
+        let start = Instant::now();
+        let mut missing = Health::new(STALE);
+        missing.ended_without_record(start);
+        missing.ended_without_record(start + Duration::from_secs(1));
+        assert!(!missing.records_are_missing(start + Duration::from_secs(3600)));
     }
 }

@@ -29,7 +29,6 @@ pub mod host_blocks;
 mod in_flight;
 pub mod latest;
 pub mod lifecycle;
-mod missing_records;
 pub mod native;
 pub mod numbering;
 pub mod observer;
@@ -71,7 +70,6 @@ use clock::{ClockSpan, IterationClock};
 use epoch::Epoch;
 use host_blocks::HostBlocks;
 use lifecycle::{Lifecycles, Stages};
-use missing_records::MissingRecords;
 use observer::{EntryOfRequest, Observer};
 use orchestrator::{OrchestratorFold, OrchestratorTotals};
 use pools::Pools;
@@ -110,7 +108,6 @@ pub struct EngineFold {
     pub timed_batch: Option<TimedBatch>,
     lifecycles: Lifecycles,
     process: Option<u64>,
-    missing_records: MissingRecords,
     /// Boxed, because few sources are orchestrators.
     orchestrator: Option<Box<OrchestratorFold>>,
     /// What was left out because it is impossible, since [`EngineFold::take_rejected`].
@@ -213,7 +210,7 @@ impl EngineFold {
                 in_flight.by_entries.end(1);
             }
         }
-        self.missing_records.requests_ended(now);
+        self.health.ended_without_record(now);
         self.health.set_outstanding(self.outstanding());
         Ok(())
     }
@@ -224,7 +221,7 @@ impl EngineFold {
         self.requests.absorb_server_metrics(metrics, now, observer);
         let ended = before.zip(self.requests.server.finished()).map_or(0, |(before, now)| now.saturating_sub(before));
         if ended > 0 {
-            self.missing_records.requests_ended(now);
+            self.health.ended_without_record(now);
         }
         // The batch is empty long after the last record, so all requests of that record have ended, counted or not.
         let all_ended = metrics.scheduled_batch_size == Some(0) && self.health.silent(now) >= health::DOUBT;
@@ -244,12 +241,6 @@ impl EngineFold {
     #[must_use]
     pub fn orchestrator(&self) -> Option<&OrchestratorTotals> {
         self.orchestrator.as_ref().map(|fold| &fold.totals)
-    }
-
-    /// Whether requests end while no records arrive.
-    #[must_use]
-    pub fn records_are_missing(&self, now: Instant) -> bool {
-        self.missing_records.are_missing(now)
     }
 
     /// Requests by stage, if the engine reports its requests.
@@ -377,7 +368,6 @@ impl EngineFold {
         self.epoch.numbering.rejected = true;
         self.refused = true;
         self.health.record(now, Outstanding::Doubtful, true);
-        self.missing_records.record(now);
     }
 
     /// Counts nothing of a record, because it may be that of another engine. Without a latest record, no load is shown.

@@ -399,7 +399,7 @@ impl Intake {
     ) {
         self.log.losses(&self.slot.name, &engine.observed.fold.totals, now);
         engine.source.only_requests = only_requests;
-        engine.source.records_missing = !only_requests && engine.observed.fold.records_are_missing(now);
+        engine.source.records_missing = !only_requests && engine.observed.fold.health.records_are_missing(now);
         let several = engine.observed.fold.has_several_engines().then_some(SEVERAL_ENGINES);
         engine.source.notice = several.or(notice).or(engine.source.records_missing.then_some(MISSING_RECORDS));
         self.log.notice(&self.slot.name, engine.source.notice, now);
