@@ -71,7 +71,7 @@ impl FinishedRequest {
     /// The request of the row that reports it complete. `row`: its prefill position is the length of the prompt. Times are absent if the
     /// start or some rows of the request were missed.
     pub(crate) fn of_row(row: &RequestStats, lifecycle: Option<&Lifecycle>) -> Self {
-        let times = lifecycle.map(Lifecycle::times).unwrap_or_default();
+        let times = lifecycle.map(|lifecycle| lifecycle.times).unwrap_or_default();
         let output_tokens = row.num_generated_tokens.and_then(|tokens| u64::try_from(tokens).ok());
         let transfer =
             row.dis_serving_stats.filter(|transfer| transfer.kv_cache_transfer_ms.is_some_and(|ms| ms > 0.0));

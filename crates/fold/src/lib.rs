@@ -315,11 +315,10 @@ impl EngineFold {
         if tells_pauses || !changes.over.is_empty() {
             observer.pauses(&changes.over);
         }
-        let mut lifecycles = changes.completed.iter().peekable();
         let is_repeated = |row: &RequestStats| row.id.is_some_and(|id| changes.repeated.contains(&id));
         let complete = rows.iter().filter(|row| row.stage == Some(RequestStage::Complete));
         for row in complete.filter(|row| !is_repeated(row)) {
-            let lifecycle = lifecycles.next_if(|lifecycle| Some(lifecycle.id) == row.id);
+            let lifecycle = row.id.and_then(|id| changes.completed.get(&id));
             self.requests.absorb_complete_row(row, lifecycle, self.totals.is_sampled(), now, observer);
         }
     }

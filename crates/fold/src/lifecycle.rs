@@ -5,12 +5,13 @@
 //! The PyTorch engine moves requests to a queue that no row shows until they become active. Their arrival is derived from the mean
 //! time that the requests of a pass have waited. A request has no arrival if it may have waited there and that time is unknown.
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
 
 use trtllm_records::{RequestStage, RequestStats};
 
 use super::clock::ClockSpan;
+use super::request_times::Times;
 use super::saturating::add_known;
 
 /// Number of requests that are followed at the same time, including some that have ended. Further requests are counted, but
@@ -23,15 +24,11 @@ const FORGET_AFTER: u64 = 64;
 /// The same for a request that was not active yet. The PyTorch engine shows it again when it becomes active, unless it is cancelled.
 const FORGET_QUEUED_AFTER: u64 = 1 << 16;
 
-/// The times of one complete request, in microseconds on one clock.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What the rows of one complete request have shown.
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Lifecycle {
-    pub id: u64,
-    /// Absent if the request may have waited and it is unknown how long.
-    pub arrived_us: Option<i64>,
-    pub scheduled_us: Option<i64>,
-    pub first_token_us: Option<i64>,
-    pub ended_us: i64,
+    /// The arrival is absent if the request may have waited and it is unknown how long.
+    pub times: Times,
     pub tokens: i64,
     /// Tokens of the prompt of a request that was paused. The prefill position of its last row contains a part of its answer, too.
     pub prompt_tokens: Option<i64>,
@@ -141,7 +138,7 @@ impl Followed {
     }
 
     /// The times of the request, at the first row that reports it complete. Absent if some are unknown.
-    fn end(&self, id: u64, tokens: i64, span: ClockSpan, fresh: bool) -> Option<Lifecycle> {
+    fn end(&self, tokens: i64, span: ClockSpan, fresh: bool) -> Option<Lifecycle> {
         if self.complete || !self.is_known {
             return None;
         }
@@ -154,13 +151,11 @@ impl Followed {
         // leave out: with attention data parallelism, they have the active requests of rank 0 only, and the ends of all.
         let unseen = (1..=MOST_TOKENS_OF_A_PASS).contains(&tokens).then_some(ended_us);
         let scheduled_us = self.scheduled_us.or(unseen.map(|_| span.scheduled_us.min(ended_us)));
-        let first_token_us = self.first_token_us.or(unseen);
+        let [arrived, scheduled, first_token, ended] =
+            [self.arrived_us, scheduled_us, self.first_token_us.or(unseen), Some(ended_us)]
+                .map(|us| us.map(|us| us as f64 / 1e6));
         Some(Lifecycle {
-            id,
-            arrived_us: self.arrived_us,
-            scheduled_us,
-            first_token_us,
-            ended_us,
+            times: Times { arrived, scheduled, first_token, ended },
             tokens: tokens.max(self.tokens),
             prompt_tokens: self.prompt_tokens.filter(|_| self.was_paused),
         })
@@ -179,10 +174,10 @@ pub struct Pause {
 /// The changes that the rows of one iteration show.
 #[derive(Debug, Default)]
 pub(crate) struct StageChanges {
-    /// Requests that have become complete, in the order of the rows.
-    pub completed: Vec<Lifecycle>,
+    /// Requests that have become complete, by id, as far as their rows are known.
+    pub completed: HashMap<u64, Lifecycle>,
     /// Ids of requests that were already reported complete.
-    pub repeated: Vec<u64>,
+    pub repeated: HashSet<u64>,
     pub pauses: u64,
     /// Pauses that have ended, of requests that already had tokens.
     pub over: Vec<Pause>,
@@ -257,7 +252,7 @@ impl Lifecycles {
             Entry::Vacant(place) => place.insert(new),
         };
         if complete && request.complete {
-            changes.repeated.push(id);
+            changes.repeated.insert(id);
         }
         if !request.is_of(tokens, complete) {
             *request = new;
@@ -273,7 +268,7 @@ impl Lifecycles {
             changes.over.push(Pause { id, from_us, until_us: span.ended_us });
         }
         if complete {
-            changes.completed.extend(request.end(id, tokens, span, fresh));
+            changes.completed.extend(request.end(tokens, span, fresh).map(|ended| (id, ended)));
             request.complete = true;
         } else {
             let (first_scheduled, first_token) =
@@ -355,8 +350,8 @@ mod tests {
         let ended = lifecycles.absorb(&rows, span(45)).completed;
         // Nothing tells when request 8 arrived.
         assert_eq!(ended.len(), 1);
-        assert_eq!((ended[0].arrived_us, ended[0].scheduled_us, ended[0].first_token_us), (Some(10 * MS), None, None));
-        assert_eq!(ended[0].ended_us, 460 * MS);
+        let times = Times { arrived: Some(0.01), ended: Some(0.46), ..Times::default() };
+        assert_eq!(ended[&7].times, times);
     }
 
     #[test]
@@ -433,7 +428,7 @@ mod tests {
         lifecycles.absorb(&at(0, RequestStats { paused: Some(true), ..row(7, RequestStage::Context, 100) }), span(3));
         lifecycles.absorb(&at(180, row(7, RequestStage::Generation, 101)), span(4));
         let ended = lifecycles.absorb(&at(180, row(7, RequestStage::Complete, 200)), span(5)).completed;
-        assert_eq!(ended[0].prompt_tokens, Some(80));
+        assert_eq!(ended[&7].prompt_tokens, Some(80));
     }
 
     #[test]
@@ -458,7 +453,7 @@ mod tests {
         lifecycles.absorb(&rows, ClockSpan { continuous: false, ..span(50) });
         let changes =
             lifecycles.absorb(&[row(1, RequestStage::Complete, 31), row(2, RequestStage::Complete, 41)], span(51));
-        assert_eq!(changes.completed.iter().map(|lifecycle| lifecycle.id).collect::<Vec<_>>(), [2]);
+        assert_eq!(changes.completed.keys().collect::<Vec<_>>(), [&2]);
     }
 
     #[test]
@@ -468,7 +463,7 @@ mod tests {
         lifecycles.absorb(&[row(7, RequestStage::Generation, 9)], span(1));
         lifecycles.absorb(&[row(7, RequestStage::Context, 0)], span(5));
         let changes = lifecycles.absorb(&[row(7, RequestStage::Complete, 2)], span(7));
-        assert_eq!(changes.completed[0].arrived_us, Some(50 * MS));
+        assert_eq!(changes.completed[&7].times.arrived, Some(0.05));
     }
 
     #[test]
@@ -481,16 +476,9 @@ mod tests {
             RequestStats { scheduled: Some(false), ..row(8, RequestStage::Complete, 1) },
         ];
         let pytorch = ClockSpan { arrived_us: Some(5 * MS), scheduled_us: 10 * MS, ..span(1) };
-        let expected = Lifecycle {
-            id: 7,
-            arrived_us: Some(5 * MS),
-            scheduled_us: Some(10 * MS),
-            first_token_us: Some(20 * MS),
-            ended_us: 20 * MS,
-            tokens: 1,
-            prompt_tokens: None,
-        };
-        assert_eq!(lifecycles.absorb(&rows, pytorch).completed, [expected]);
+        let times = Times { arrived: Some(0.005), scheduled: Some(0.01), first_token: Some(0.02), ended: Some(0.02) };
+        let expected = (7, Lifecycle { times, tokens: 1, prompt_tokens: None });
+        assert_eq!(lifecycles.absorb(&rows, pytorch).completed, HashMap::from([expected]));
     }
 
     #[test]
@@ -500,7 +488,7 @@ mod tests {
         for base in [1, 11] {
             lifecycles.absorb(&[row(7, RequestStage::Context, 0)], span(base));
             let changes = lifecycles.absorb(&[row(7, RequestStage::Complete, 1)], span(base + 2));
-            assert_eq!(changes.completed[0].arrived_us, Some(base * 10 * MS));
+            assert_eq!(changes.completed[&7].times.arrived, Some(base as f64 * 0.01));
         }
     }
 }

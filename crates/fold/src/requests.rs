@@ -18,7 +18,6 @@ use super::finished_request::FinishedRequest;
 use super::histogram::Histogram;
 use super::lifecycle::Lifecycle;
 use super::observer::{Observer, Scope};
-use super::request_times::Times;
 use super::request_totals::RequestTotals;
 use super::saturating::{add, add_known, unsigned};
 use super::server_metrics::{Increase, ServerFold, ServerTotals};
@@ -348,18 +347,6 @@ impl RequestTotals {
     }
 }
 
-impl Lifecycle {
-    pub(super) fn times(&self) -> Times {
-        let seconds = |micros: i64| micros as f64 / 1e6;
-        Times {
-            arrived: self.arrived_us.map(seconds),
-            scheduled: self.scheduled_us.map(seconds),
-            first_token: self.first_token_us.map(seconds),
-            ended: Some(seconds(self.ended_us)),
-        }
-    }
-}
-
 /// Length of the queue: seconds of a busy engine.
 const MOST_WAITING: usize = 4096;
 
@@ -370,6 +357,7 @@ mod tests {
     use serde_json::json;
 
     use super::super::histogram::Histogram;
+    use super::super::request_times::Times;
     use super::super::request_totals::TokenTotals;
     use super::super::served::Served;
     use super::*;
@@ -634,38 +622,24 @@ mod tests {
     fn a_restarted_engine_without_entries_has_its_latencies_from_rows() {
         let (mut fold, now) = (RequestFold::default(), Instant::now());
         let observed = |fold: &RequestFold| (fold.totals.times.e2e_latency.count(), fold.totals.source);
-        let (scheduled_us, first_token_us) = (Some(250_000), Some(500_000));
-        let served = Lifecycle {
-            id: 1,
-            arrived_us: Some(0),
-            scheduled_us,
-            first_token_us,
-            ended_us: 2_000_000,
-            tokens: 9,
-            prompt_tokens: None,
-        };
         fold.absorb_perf_metrics(&timed(10.25), Source::Entries, now, &mut ());
-        fold.absorb_complete_row(&row(), Some(&served), false, now, &mut ());
+        fold.absorb_complete_row(&row(), Some(&lifecycle()), false, now, &mut ());
         fold.settle(0, now + DECIDED_WITHIN, &mut ());
         assert_eq!(observed(&fold), (1, Some(Source::Entries)));
         fold.restart(&mut ());
-        fold.absorb_complete_row(&row(), Some(&served), false, now, &mut ());
+        fold.absorb_complete_row(&row(), Some(&lifecycle()), false, now, &mut ());
         fold.settle(0, now + DECIDED_WITHIN, &mut ());
         assert_eq!(observed(&fold), (2, Some(Source::Rows)));
     }
 
-    /// The row of a request of 2 s that got 9 tokens.
+    /// A request of 2 s that got 9 tokens.
+    fn lifecycle() -> Lifecycle {
+        let times = Times { arrived: Some(0.0), scheduled: Some(0.25), first_token: Some(0.5), ended: Some(2.0) };
+        Lifecycle { times, tokens: 9, prompt_tokens: None }
+    }
+
     fn followed(fold: &mut RequestFold, now: Instant, judge: &mut Judge) {
-        let lifecycle = Lifecycle {
-            id: 1,
-            arrived_us: Some(0),
-            scheduled_us: Some(250_000),
-            first_token_us: Some(500_000),
-            ended_us: 2_000_000,
-            tokens: 9,
-            prompt_tokens: None,
-        };
-        fold.absorb_complete_row(&row(), Some(&lifecycle), false, now, judge);
+        fold.absorb_complete_row(&row(), Some(&lifecycle()), false, now, judge);
     }
 
     #[test]

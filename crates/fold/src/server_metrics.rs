@@ -179,6 +179,7 @@ mod tests {
     use super::super::histogram::Histogram;
     use super::super::lifecycle::Lifecycle;
     use super::super::observer::{Observer, Scope};
+    use super::super::request_times::Times;
     use super::super::request_totals::RequestSource;
     use super::super::requests::{DECIDED_WITHIN, RequestFold};
     use super::*;
@@ -438,15 +439,8 @@ mod tests {
         let mut folded = RequestFold::default();
         let (start, mut totals) = (Instant::now(), Vec::new());
         let row = RequestStats { id: Some(1), stage: Some(RequestStage::Complete), ..RequestStats::default() };
-        let lifecycle = Lifecycle {
-            id: 1,
-            arrived_us: Some(0),
-            scheduled_us: Some(10),
-            first_token_us: Some(20),
-            ended_us: 1_000_000,
-            prompt_tokens: None,
-            tokens: 9,
-        };
+        let derived = Times { arrived: Some(0.0), scheduled: Some(1e-5), first_token: Some(2e-5), ended: Some(1.0) };
+        let lifecycle = Lifecycle { times: derived, prompt_tokens: None, tokens: 9 };
         folded.absorb_server_metrics(&times("1", 0, 0), Instant::now(), &mut ());
         // The row of the request comes before the page that shows the request.
         folded.absorb_complete_row(&row, Some(&lifecycle), false, start, &mut ());
