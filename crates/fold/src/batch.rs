@@ -4,6 +4,7 @@ use trtllm_records::IterationStats;
 use trtllm_records::iteration::SpecDecodingStats;
 use trtllm_records::schema::Schema as _;
 
+use super::batch_time::seconds;
 use super::saturating::{add, unsigned};
 use super::share::ratio;
 
@@ -160,8 +161,6 @@ impl BatchSums {
         add(&mut self.spec_decode_draft_tokens, spec.num_draft_tokens.map_or(0, unsigned));
         add(&mut self.spec_decode_accepted_tokens, spec.num_accepted_tokens.map_or(0, unsigned));
         add(&mut self.spec_decode_drafted_requests, spec.num_requests_with_draft_tokens.map_or(0, unsigned));
-        if let Some(ms) = spec.iter_latency_ms.filter(|ms| *ms > 0.0) {
-            self.spec_decode_draft_seconds += ms / 1000.0;
-        }
+        self.spec_decode_draft_seconds += seconds(spec.iter_latency_ms).unwrap_or(0.0);
     }
 }

@@ -84,7 +84,8 @@ pub(crate) struct BatchTimes {
     forming: Option<f64>,
 }
 
-fn seconds(ms: Option<f64>) -> Option<f64> {
+/// 0 means that the time was not measured.
+pub(crate) fn seconds(ms: Option<f64>) -> Option<f64> {
     ms.filter(|ms| *ms > 0.0).map(|ms| ms / 1000.0)
 }
 

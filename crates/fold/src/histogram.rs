@@ -117,8 +117,9 @@ impl Histogram {
         Self { bounds, counts: [0; BUCKETS], sum: 0.0, count: 0, native: NativeBuckets::new(), exemplars: None }
     }
 
-    pub fn observe(&mut self, value: f64) {
-        self.observe_times(value, 1);
+    /// Observes a value. An absent one is not observed.
+    pub fn observe(&mut self, value: impl Into<Option<f64>>) {
+        self.observe_request(value, None);
     }
 
     /// Adds observations whose values are unknown: the upper bound and the number of each bucket, and the sum of all values.
@@ -145,7 +146,8 @@ impl Histogram {
     }
 
     /// Observes the value of one request. It becomes the exemplar of its bucket if the request has an id.
-    pub fn observe_request(&mut self, value: f64, request: Option<u64>) {
+    pub fn observe_request(&mut self, value: impl Into<Option<f64>>, request: Option<u64>) {
+        let Some(value) = value.into() else { return };
         if let (Some(bucket), Some(request)) = (self.observe_times(value, 1), request) {
             let exemplars = self.exemplars.get_or_insert_with(|| Box::new([None; BUCKETS]));
             // Negative zero becomes zero, which is the same in every format.

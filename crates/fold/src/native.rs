@@ -98,29 +98,22 @@ impl NativeBuckets {
     /// Moves the slots, and makes the buckets wider if necessary, so that `finest` has a slot.
     #[cold]
     fn make_room(&mut self, finest: i32) {
-        loop {
-            let bucket = wider(finest, self.widened);
-            let number = |slot: Option<usize>| slot.map_or(bucket, |slot| self.first + slot as i32);
-            let low = bucket.min(number(self.counts().iter().position(|count| *count > 0)));
-            let high = bucket.max(number(self.counts().iter().rposition(|count| *count > 0)));
-            if high - low < SLOTS as i32 {
-                let first = low + (high - low) / 2 - (SLOTS as i32 / 2 - 1);
-                self.move_to(first, |bucket| bucket);
-                return;
-            }
-            self.widened += 1;
-            self.move_to(wider(self.first, 1), |bucket| wider(bucket, 1));
+        let used = || self.counts().iter().zip(self.first..).filter(|(count, _)| **count > 0);
+        let buckets = || used().map(|(_, bucket)| bucket).chain([wider(finest, self.widened)]);
+        let (low, high) = buckets().fold((i32::MAX, i32::MIN), |(low, high), one| (low.min(one), high.max(one)));
+        let mut times = 0;
+        while wider(high, times) - wider(low, times) >= SLOTS as i32 {
+            times += 1;
         }
-    }
-
-    fn move_to(&mut self, first: i32, number: impl Fn(i32) -> i32) {
+        let (low, high) = (wider(low, times), wider(high, times));
+        let first = low + (high - low) / 2 - (SLOTS as i32 / 2 - 1);
         let mut slots = zeroed();
-        for (count, bucket) in self.counts().iter().zip(self.first..).filter(|(count, _)| **count > 0) {
-            if let Some(slot) = slots.get_mut((number(bucket) - first) as usize) {
+        for (count, bucket) in used() {
+            if let Some(slot) = slots.get_mut((wider(bucket, times) - first) as usize) {
                 add(slot, *count);
             }
         }
-        (self.first, self.slots) = (first, Some(slots));
+        (self.first, self.slots, self.widened) = (first, Some(slots), self.widened + times);
     }
 }
 

@@ -10,6 +10,7 @@ use super::histogram::{
     DYNAMO_TRANSFER_SPEED, FIRST_TOKEN_SECONDS, Histogram, LONG_SECONDS, PER_TOKEN_SECONDS, PERPLEXITY, RATIO,
     REQUEST_ITERATIONS, SHORT_SECONDS, TRANSFER_BYTES,
 };
+use super::share::share;
 
 with_defaults! {
     pub struct RequestTimes {
@@ -193,18 +194,12 @@ impl Latencies {
 impl RequestTimes {
     /// Observes the known latencies of one request, but not its time per output token. `request` is the id that the engine gave to it.
     pub(crate) fn observe(&mut self, latencies: &Latencies, request: Option<u64>) {
-        for (histogram, seconds) in [
-            (&mut self.time_to_first_token, latencies.time_to_first_token),
-            (&mut self.e2e_latency, latencies.e2e),
-            (&mut self.queue_time, latencies.queue),
-            (&mut self.prefill_time, latencies.prefill),
-            (&mut self.decode_time, latencies.decode),
-            (&mut self.inference_time, latencies.inference),
-        ] {
-            if let Some(seconds) = seconds {
-                histogram.observe_request(seconds, request);
-            }
-        }
+        self.time_to_first_token.observe_request(latencies.time_to_first_token, request);
+        self.e2e_latency.observe_request(latencies.e2e, request);
+        self.queue_time.observe_request(latencies.queue, request);
+        self.prefill_time.observe_request(latencies.prefill, request);
+        self.decode_time.observe_request(latencies.decode, request);
+        self.inference_time.observe_request(latencies.inference, request);
     }
 
     /// The counterpart of one of trtllm-serve's own histograms.
@@ -225,13 +220,14 @@ impl RequestTimes {
 
     /// Observes the KV cache transfer of one request, in seconds and bytes.
     pub(crate) fn observe_transfer(&mut self, seconds: Option<f64>, bytes: Option<u64>, request: Option<u64>) {
-        if let Some(seconds) = seconds.filter(|seconds| *seconds > 0.0) {
-            self.kv_cache_transfer.observe_request(seconds, request);
-            self.kv_transfers.observe(seconds, bytes, request);
-        }
-        if let Some(bytes @ 1..) = bytes {
-            self.kv_cache_transfer_bytes.observe_request(bytes as f64, request);
-        }
+        let seconds = seconds.filter(|seconds| *seconds > 0.0);
+        let bytes = bytes.filter(|bytes| *bytes > 0).map(|bytes| bytes as f64);
+        self.kv_cache_transfer.observe_request(seconds, request);
+        self.kv_cache_transfer_bytes.observe_request(bytes, request);
+        let known = seconds.zip(bytes);
+        self.kv_transfers.latency.observe_request(seconds, request);
+        self.kv_transfers.size.observe_request(known.map(|(_, bytes)| bytes), request);
+        self.kv_transfers.speed.observe_request(known.map(|(seconds, bytes)| bytes / seconds / 1e9), request);
     }
 
     /// Observes the steps of one request. `speculative`: a step may give several tokens.
@@ -242,30 +238,21 @@ impl RequestTimes {
         }
         for (phase, steps) in [&steps.ctx_chunk_metrics, &steps.step_metrics].into_iter().enumerate() {
             let Some(steps) = steps else { continue };
-            for (histograms, milliseconds) in
-                [(&mut self.gpu_forward, steps.gpu_forward_ms), (&mut self.gpu_sample, steps.gpu_sample_ms)]
-            {
-                if let Some(milliseconds) = milliseconds {
-                    histograms[phase].observe_request(milliseconds / 1000.0, request);
-                }
-            }
+            let seconds = |milliseconds: Option<f64>| milliseconds.map(|milliseconds| milliseconds / 1000.0);
+            self.gpu_forward[phase].observe_request(seconds(steps.gpu_forward_ms), request);
+            self.gpu_sample[phase].observe_request(seconds(steps.gpu_sample_ms), request);
         }
     }
 
     /// Observes the KV cache blocks of one request. A request without look-ups has no hit ratio.
     pub(crate) fn observe_blocks(&mut self, blocks: &RequestKvCacheMetrics, request: Option<u64>) {
         let (reused, missed) = (blocks.num_reused_blocks.unwrap_or(0), blocks.num_missed_blocks.unwrap_or(0));
-        if reused >= 0 && missed >= 0 && (reused > 0 || missed > 0) {
-            self.kv_cache_hit_ratio.observe_request(reused as f64 / (reused as f64 + missed as f64), request);
-        }
+        self.kv_cache_hit_ratio.observe_request(share(Some(reused), Some(reused.saturating_add(missed))), request);
         // The new blocks are among all of them.
         let total = blocks.num_total_allocated_blocks;
         let new = blocks.num_new_allocated_blocks.filter(|new| total.is_none_or(|total| *new <= total));
-        for (histogram, count) in [(&mut self.kv_cache_blocks, total), (&mut self.kv_cache_new_blocks, new)] {
-            if let Some(count @ 0..) = count {
-                histogram.observe_request(count as f64, request);
-            }
-        }
+        self.kv_cache_blocks.observe_request(total.map(|blocks| blocks as f64), request);
+        self.kv_cache_new_blocks.observe_request(new.map(|blocks| blocks as f64), request);
     }
 }
 
@@ -282,27 +269,16 @@ with_defaults! {
     }
 }
 
-impl KvTransfers {
-    /// `seconds` is above 0.
-    fn observe(&mut self, seconds: f64, bytes: Option<u64>, request: Option<u64>) {
-        self.latency.observe_request(seconds, request);
-        if let Some(bytes @ 1..) = bytes {
-            let bytes = bytes as f64;
-            self.size.observe_request(bytes, request);
-            self.speed.observe_request(bytes / seconds / 1e9, request);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn the_speed_of_a_transfer_is_in_decimal_gigabytes_per_second() {
-        let mut transfers = KvTransfers::default();
-        transfers.observe(0.5, Some(3_000_000_000), None);
-        transfers.observe(0.25, None, None);
+        let mut times = RequestTimes::default();
+        times.observe_transfer(Some(0.5), Some(3_000_000_000), None);
+        times.observe_transfer(Some(0.25), None, None);
+        let transfers = times.kv_transfers;
         let shown = |histogram: &Histogram| (histogram.count(), histogram.sum());
         assert_eq!(shown(&transfers.latency), (2, 0.75));
         assert_eq!((shown(&transfers.size), shown(&transfers.speed)), ((1, 3e9), (1, 6.0)));

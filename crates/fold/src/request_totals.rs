@@ -90,14 +90,11 @@ impl RequestTotals {
             add_known(total, tokens.and_then(|tokens| u64::try_from(tokens).ok()));
         }
         // A prompt without tokens belongs to a request that was cancelled before its prompt was read.
-        if let Some(tokens @ 1..) = input {
-            self.input_token_len.observe(tokens as f64);
-            self.prompt_length.observe(tokens as f64);
-        }
-        if let Some(tokens @ 0..) = output {
-            self.output_token_len.observe(tokens as f64);
-            self.generation_length.observe(tokens as f64);
-        }
+        let [input, output] = [input.filter(|tokens| *tokens > 0), output].map(|tokens| tokens.map(|n| n as f64));
+        self.input_token_len.observe(input);
+        self.prompt_length.observe(input);
+        self.output_token_len.observe(output);
+        self.generation_length.observe(output);
         if request.disaggregated {
             self.disaggregated_requests += 1;
             self.kv_cache_transfer_ms += request.transfer_ms.unwrap_or(0.0);

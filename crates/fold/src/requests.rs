@@ -61,9 +61,7 @@ impl RequestFold {
         let row = &RequestStats { context_prefill_position: prompt, ..row.clone() };
         self.choices.has_rows = true;
         let decoded = row.avg_num_decoded_tokens_per_iter.filter(|_| row.num_generated_tokens != Some(0));
-        if let Some(tokens) = decoded.filter(|tokens| *tokens > 0.0) {
-            self.totals.times.decoded_tokens_per_iteration.observe(tokens);
-        }
+        self.totals.times.decoded_tokens_per_iteration.observe(decoded.filter(|tokens| *tokens > 0.0));
         let request = FinishedRequest::of_row(row, lifecycle);
         observer.complete_row(row, &request.times);
         self.absorb(Finished::Request { source: Source::Rows, request, is_sampled }, now, observer);
@@ -94,19 +92,12 @@ impl RequestFold {
     /// A span tells the queue of a generation server, too.
     fn observe_what_only_entries_tell(&mut self, finished: &FinishedRequest, is_first_report: bool) {
         let (times, request) = (&mut self.totals.times, finished.request);
-        if let Some(seconds) = finished.generation_queue.filter(|_| is_first_report) {
-            times.generation_queue.observe_request(seconds, request);
-        }
-        if let Some(seconds) = finished.server_time_to_first_token {
-            times.server_time_to_first_token.observe_request(seconds, request);
-        }
+        times.generation_queue.observe_request(finished.generation_queue.filter(|_| is_first_report), request);
+        times.server_time_to_first_token.observe_request(finished.server_time_to_first_token, request);
         // If the server has metrics of its own, the cached tokens are taken from those.
-        if let Some(tokens) = finished.cached_tokens.filter(|_| !self.server.known) {
-            times.cached_tokens.observe_request(tokens as f64, request);
-        }
-        if let Some(iterations) = finished.iterations {
-            times.iterations.observe_request(iterations as f64, request);
-        }
+        let cached = finished.cached_tokens.filter(|_| !self.server.known);
+        times.cached_tokens.observe_request(cached.map(|tokens| tokens as f64), request);
+        times.iterations.observe_request(finished.iterations.map(|iterations| iterations as f64), request);
         if let Some(spec) = &finished.speculative_decoding {
             self.observe_draft_tokens(spec, request);
         }
@@ -315,9 +306,7 @@ impl RequestTotals {
         match quantity {
             Quantity::Times => times.observe(&request.latencies, id),
             Quantity::TimePerToken => {
-                if let Some(seconds) = request.latencies.time_per_output_token {
-                    times.time_per_output_token.observe_request(seconds, id);
-                }
+                times.time_per_output_token.observe_request(request.latencies.time_per_output_token, id);
             }
             Quantity::Lengths => self.observe_lengths(request),
             Quantity::Reasons => {

@@ -5,6 +5,7 @@ use trtllm_records::iteration::{KvCacheStats, SpecDecodingStats};
 use trtllm_records::schema::Schema as _;
 
 use super::batch::{BatchSums, context_tokens};
+use super::batch_time::seconds;
 use super::counted::Counted;
 use super::defaults::with_defaults;
 use super::histogram::{BATCH_REQUESTS, BATCH_TOKENS, Histogram, ITERATION_SECONDS, SHORT_SECONDS};
@@ -78,10 +79,7 @@ impl EngineTotals {
         if counted.batch {
             self.batch.absorb_tokens(record, counted.discarded);
             self.batch.absorb_speculation(record);
-            let tokens = context_tokens(record);
-            if tokens > 0 {
-                self.row_context_tokens.observe(tokens as f64);
-            }
+            self.row_context_tokens.observe(context_phase(context_tokens(record)));
         }
         if counted.own {
             self.pools.absorb(record);
@@ -97,15 +95,9 @@ impl EngineTotals {
 
     /// Observes one iteration, summed over its ranks.
     pub(crate) fn observe_iteration(&mut self, iteration: &Iteration) {
-        if let Some(scheduled) = iteration.scheduled {
-            self.iteration_scheduled_requests.observe(scheduled as f64);
-        }
-        if let Some(time) = iteration.time {
-            self.iteration_latency.observe(time.seconds);
-        }
-        if iteration.tokens.context > 0 {
-            self.iteration_context_tokens.observe(iteration.tokens.context as f64);
-        }
+        self.iteration_scheduled_requests.observe(iteration.scheduled.map(|scheduled| scheduled as f64));
+        self.iteration_latency.observe(iteration.time.map(|time| time.seconds));
+        self.iteration_context_tokens.observe(context_phase(iteration.tokens.context));
     }
 
     /// Whether the engine reports only some iterations, so sums over its records are not totals. After a restart, the
@@ -133,16 +125,14 @@ impl EngineTotals {
     }
 
     fn absorb_steps(&mut self, record: &IterationStats, counted: &Counted) {
-        for (histogram, ms) in [
-            // The first steps after idle include the wait for work.
-            (&mut self.host_step, record.host_step_time_ms.filter(|_| counted.host_step)),
-            (&mut self.device_step, record.prev_device_step_time_ms.filter(|_| counted.device_step)),
-            (&mut self.gpu_forward, record.gpu_forward_time_ms),
-        ] {
-            // 0 means that the step was not measured.
-            if let Some(ms) = ms.filter(|ms| *ms > 0.0) {
-                histogram.observe(ms / 1000.0);
-            }
-        }
+        // The first steps after idle include the wait for work.
+        self.host_step.observe(seconds(record.host_step_time_ms.filter(|_| counted.host_step)));
+        self.device_step.observe(seconds(record.prev_device_step_time_ms.filter(|_| counted.device_step)));
+        self.gpu_forward.observe(seconds(record.gpu_forward_time_ms));
     }
+}
+
+/// The tokens of a batch with a context phase.
+fn context_phase(tokens: u64) -> Option<f64> {
+    (tokens > 0).then_some(tokens as f64)
 }
