@@ -15,7 +15,7 @@ use super::observer::Observer;
 use super::rank_totals::RankBatch;
 use super::ranks::Iteration;
 use super::seats::{Elsewhere, SeatQueue};
-use super::{EngineFold, Implausible, Latest, Moment, Outstanding};
+use super::{EngineFold, Implausible, Latest, Outstanding};
 
 impl EngineFold {
     /// Folds one record. `wall_us` is the time of receipt in microseconds since 1970 UTC. It replaces a missing
@@ -90,7 +90,7 @@ impl EngineFold {
                 let time = seconds.map(|seconds| BatchTime { seconds, device_seconds: None });
                 self.open_iteration(Iteration::new(record, &counted, time, true), observer);
             }
-            _ => self.absorb_newest(record, kind, &counted, Moment { now, wall_us }, observer),
+            _ => self.absorb_newest(record, kind, &counted, now, wall_us, observer),
         }
         self.publish_losses();
         let outstanding = self.outstanding();
@@ -136,20 +136,21 @@ impl EngineFold {
         record: &IterationStats,
         kind: RecordKind,
         counted: &Counted,
-        at: Moment,
+        now: Instant,
+        wall_us: i64,
         observer: &mut impl Observer,
     ) {
         let latest = self.latest.get_or_insert_default();
-        latest.update(record, at.wall_us, counted.kv.and_then(|kv| kv.alloc_total_blocks));
+        latest.update(record, wall_us, counted.kv.and_then(|kv| kv.alloc_total_blocks));
         let flush = kind == RecordKind::Flush;
-        if self.clock.is_set(record, latest.time_us, at.now) {
+        if self.clock.is_set(record, latest.time_us, now) {
             self.totals.clock_steps += 1;
             self.clock.begin_again();
             self.lifecycles.forget_times();
             self.seats = SeatQueue::default();
             observer.clock_set();
         }
-        let time = self.clock.record(record, latest.time_us, counted, flush, at.now);
+        let time = self.clock.record(record, latest.time_us, counted, flush, now);
         let lag = u64::from(record.backend() == Backend::TensorRt);
         let iter = record.iter.and_then(|iter| iter.checked_sub(lag));
         let ended_us = self.clock.newest().map(|span| span.ended_us);
@@ -168,7 +169,7 @@ impl EngineFold {
             _ => {}
         }
         if let Some(rows) = &record.request_stats {
-            self.absorb_rows(rows, self.clock.newest(), at.now, observer);
+            self.absorb_rows(rows, self.clock.newest(), now, observer);
         }
     }
 

@@ -50,13 +50,6 @@ pub struct ClockSpan {
     pub continuous: bool,
 }
 
-impl ClockSpan {
-    /// A span in which the batch started and the requests ended at this time.
-    fn ending(end_us: i64) -> Self {
-        Self { scheduled_us: end_us, begun_us: end_us, ended_us: end_us, ..Self::default() }
-    }
-}
-
 /// The last record.
 #[derive(Debug, Clone, Copy)]
 struct Last {
@@ -146,37 +139,26 @@ impl IterationClock {
             }
             _ => self.written_at(record, time_us, continuous),
         };
-        let span = if pytorch {
+        let last = self.last;
+        let overlaps = pytorch && record.scheduler_mode != Some(SchedulerMode::NonOverlap);
+        let (arrived_us, arrived_waiting_us, scheduled_us, begun_us) = if pytorch {
             // Requests in the batch arrived during the previous batch, or their arrival ended the idle time.
-            let earlier_us = self.last.map_or(start_us, |last| last.start_us).max(start_us.saturating_sub(before_us));
+            let earlier_us = last.map_or(start_us, |last| last.start_us).max(start_us.saturating_sub(before_us));
             let earliest_us = if waited { start_us } else { earlier_us };
-            let overlaps = record.scheduler_mode != Some(SchedulerMode::NonOverlap);
-            let was_full = is_full || self.last.is_some_and(|last| last.is_full);
+            let was_full = is_full || last.is_some_and(|last| last.is_full);
             let arrived_us = match seconds_before_active(record, counted) {
                 Some(seconds) => Some(start_us.saturating_sub((seconds * 1e6) as i64)),
                 None => (!was_full).then_some(earliest_us),
             };
-            ClockSpan {
-                arrived_us,
-                arrived_waiting_us: if overlaps { start_us } else { earliest_us },
-                overlaps,
-                scheduled_us: start_us,
-                begun_us: batch.map_or(start_us, |batch| batch.begun_us.max(start_us)),
-                ..ClockSpan::ending(end_us)
-            }
+            let begun_us = batch.map_or(start_us, |batch| batch.begun_us.max(start_us));
+            (arrived_us, if overlaps { start_us } else { earliest_us }, start_us, begun_us)
         } else {
             // A static batch runs from its first to its last token before its record is written. In a pipeline, a pass launches its
             // batch and waits for the tokens of this batch (upstream: `decoderSync` in `forwardAsync`).
             let begun_us = if is_static || self.is_pipeline { start_us } else { end_us };
             // A request that ends the idle time is in the first record after it.
-            let arrived_us = if self.last.is_some_and(|last| last.was_idle) { begun_us } else { start_us };
-            ClockSpan {
-                arrived_us: Some(arrived_us),
-                arrived_waiting_us: arrived_us,
-                scheduled_us: begun_us,
-                begun_us,
-                ..ClockSpan::ending(end_us)
-            }
+            let arrived_us = if last.is_some_and(|last| last.was_idle) { begun_us } else { start_us };
+            (Some(arrived_us), arrived_us, begun_us, begun_us)
         };
         let was_idle = flush && record.num_queued_requests.unwrap_or(0) == 0;
         let had_batch = if flush { had_batch } else { scheduled(record) != Some(0) };
@@ -194,7 +176,17 @@ impl IterationClock {
         while self.spans.len() >= kept {
             self.spans.pop_front();
         }
-        self.spans.push_back(ClockSpan { iter: record.iter, flush, continuous, ..span });
+        self.spans.push_back(ClockSpan {
+            iter: record.iter,
+            arrived_us,
+            arrived_waiting_us,
+            overlaps,
+            scheduled_us,
+            begun_us,
+            ended_us: end_us,
+            flush,
+            continuous,
+        });
         match batch.filter(|_| record.backend() == Backend::PyTorch) {
             Some(batch) => batch.time,
             None => latency_seconds.map(|seconds| BatchTime { seconds, device_seconds: None }),

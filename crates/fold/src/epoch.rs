@@ -39,8 +39,6 @@ pub(crate) struct Epoch {
     ranks: Ranks,
     completed: CompletedRequests,
     last_rank: Option<i64>,
-    /// Latencies up to this iteration may contain the wait for work.
-    waited_through: Option<u64>,
     waits: Waits,
     /// Whether records have a `rank`. That does not change while an engine runs.
     by_rank: Option<bool>,
@@ -57,7 +55,7 @@ pub(crate) struct Epoch {
     carried_wait: f64,
 }
 
-/// The passes of a PyTorch engine's loop that waited for work, for the last two times that the engine was idle. A pass begins by
+/// The passes of an engine's loop that waited for work, for the last two times that the engine was idle. A pass begins by
 /// fetching requests, and an idle engine blocks there. The times of the pass contain the wait, and records report them later.
 #[derive(Debug, Clone, Copy, Default)]
 struct Waits {
@@ -66,10 +64,8 @@ struct Waits {
 }
 
 impl Waits {
-    /// Notes that the record of iteration `iter` is the first after an idle time. If the interval of the statistics is
-    /// above 1, the pass that waited may have no record.
-    fn add(&mut self, iter: u64, interval: u64) {
-        self.passes = [Some((iter.saturating_sub(interval.saturating_sub(1)), iter)), self.passes[0]];
+    fn add(&mut self, first: u64, last: u64) {
+        self.passes = [Some((first, last)), self.passes[0]];
     }
 
     /// Whether pass `iter` − `lag` may have waited.
@@ -167,7 +163,8 @@ impl Epoch {
             self.last_rank = record.attention_dp_rank;
             self.by_rank = Some(record.rank.is_some());
             if let (true, Some(iter)) = (was_idle, record.iter) {
-                self.waits.add(iter, self.numbering.interval_so_far());
+                // If the statistics are sampled, the pass that waited may have no record.
+                self.waits.add((iter + 1).saturating_sub(self.numbering.interval_so_far()), iter);
             }
         }
         self.late = match kind {
@@ -313,28 +310,23 @@ impl Epoch {
         let reported = record.iter_latency_ms.filter(|_| !self.waits.contain(record.iter, 0));
         match kind {
             // A PyTorch engine writes this record when it has started. The wait after it is handled like any other.
-            RecordKind::Flush if record.backend() == Backend::PyTorch => return None,
+            RecordKind::Flush if record.backend() == Backend::PyTorch => None,
             RecordKind::Flush if is_static(record) => {
                 // The next pass waits if no request is queued. The record after the next one has the time of that pass.
                 if let Some(iter) = record.iter.filter(|_| record.num_queued_requests.unwrap_or(0) == 0) {
-                    self.waits.add(iter.saturating_add(2), 1);
+                    self.waits.add(iter + 2, iter + 2);
                 }
-                return None;
+                None
             }
-            RecordKind::Flush => {
-                self.waited_through = record.iter.map(|iter| iter.saturating_add(1));
-                return None;
+            RecordKind::Repeated | RecordKind::SiblingRank => None,
+            _ if kind == RecordKind::Flush || reported.is_some_and(|latency| latency <= 0.0) => {
+                if let Some(iter) = record.iter {
+                    self.waits.add(iter, iter + 1);
+                }
+                None
             }
-            RecordKind::Repeated | RecordKind::SiblingRank => return None,
-            _ => {}
+            _ => reported.map(|latency| latency / 1000.0),
         }
-        let latency = reported?;
-        if latency <= 0.0 {
-            self.waited_through = record.iter.map(|iter| iter.saturating_add(1));
-            return None;
-        }
-        let waited = record.iter.zip(self.waited_through).is_some_and(|(iter, through)| iter <= through);
-        (!waited).then_some(latency / 1000.0)
     }
 }
 

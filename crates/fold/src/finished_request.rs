@@ -53,7 +53,8 @@ impl FinishedRequest {
     pub(crate) fn of_entry(entry: &PerfMetricsEntry, first_token_is_early: bool) -> Self {
         let mut request = Self::of_parts(entry).unwrap_or_default();
         if first_token_is_early {
-            request = request.without_first_token();
+            // The latencies stay those that the engine reports.
+            (request.times.first_token, request.served.time_to_first_token, request.served.decode) = (None, None, None);
         }
         request.reason = finish_reason(entry);
         request.transfer_ms = request.transfer_seconds.map(|seconds| seconds * 1000.0);
@@ -132,14 +133,6 @@ impl FinishedRequest {
             request.server_time_to_first_token = Some(first);
         }
         Some(request)
-    }
-
-    /// The request for objectives and for the parts of its time, if its first token was stamped too early. Its latencies stay those that
-    /// the engine reports.
-    fn without_first_token(mut self) -> Self {
-        self.times.first_token = None;
-        (self.served.time_to_first_token, self.served.decode) = (None, None);
-        self
     }
 
     /// Tokens of the prompt that were found in the KV cache, or else those of its reused blocks.

@@ -80,14 +80,6 @@ use requests::RequestFold;
 use saturating::add_known;
 use seats::{Elsewhere, SeatQueue};
 
-/// When a record was received.
-#[derive(Debug, Clone, Copy)]
-struct Moment {
-    now: Instant,
-    /// Microseconds since 1970 UTC.
-    wall_us: i64,
-}
-
 /// Everything that is known of one engine.
 #[derive(Debug, Clone, Default)]
 pub struct EngineFold {

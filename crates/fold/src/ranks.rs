@@ -102,15 +102,10 @@ impl Ranks {
 
     /// The counts of the rank that wrote the record. Adds the rank if it is new. `None` beyond the limit of ranks.
     pub(crate) fn of(&mut self, record: &IterationStats) -> Option<&mut RankCounts> {
-        let known = self.counts.iter().position(|counts| counts.rank == record.rank);
-        if known.is_none() && self.counts.len() >= MAX_RANKS {
-            return None;
-        }
-        let at = known.unwrap_or_else(|| {
+        if self.find(record).is_none() && self.counts.len() < MAX_RANKS {
             self.counts.push(RankCounts::new(record.rank, self.from_start));
-            self.counts.len() - 1
-        });
-        self.counts.get_mut(at)
+        }
+        self.counts.iter_mut().find(|counts| counts.rank == record.rank)
     }
 }
 
@@ -192,9 +187,7 @@ impl Iteration {
         let tokens = BatchTokens::of(record);
         self.tokens.add(tokens);
         self.most_tokens = self.most_tokens.max(tokens.sum());
-        if let Some(more) = counted.waited {
-            self.waited = Some(self.waited.unwrap_or(0.0) + more);
-        }
+        add_known(&mut self.waited, counted.waited);
         if record.rank.is_some() {
             let active = record.num_active_requests;
             self.active = self.active.zip(active).map(|(sum, active)| sum.saturating_add(active));

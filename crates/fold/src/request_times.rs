@@ -84,10 +84,6 @@ impl Answer {
         let sent = times.scheduled.filter(|scheduled| transfer.is_some_and(|(_, end)| end <= *scheduled));
         Self { first: sent.or(times.first_token), ended: times.ended, skipped: u64::from(sent.is_none()) }
     }
-
-    pub(crate) fn decode(&self) -> Option<f64> {
-        between(self.first, self.ended)
-    }
 }
 
 /// Seconds that a generation server held a request back, without the transfer of its KV cache and the time before the context server

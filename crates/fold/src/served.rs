@@ -29,7 +29,7 @@ impl Served {
     pub fn of_answer(arrived: Option<f64>, answer: &Answer, output_tokens: Option<u64>) -> Self {
         Self {
             time_to_first_token: between(arrived, answer.first),
-            decode: answer.decode(),
+            decode: between(answer.first, answer.ended),
             skipped: answer.skipped,
             e2e: between(arrived, answer.ended),
             output_tokens,
