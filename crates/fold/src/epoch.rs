@@ -250,13 +250,12 @@ impl Epoch {
             self.in_flight = None;
             return;
         };
-        let (started, completed) = (signed(open.started), signed(open.completed));
         let in_flight = match &mut self.in_flight {
             Some(in_flight) => {
-                in_flight.record(active, started, completed, open.known);
+                in_flight.record(active, open.started, open.completed, open.known);
                 in_flight
             }
-            unknown => unknown.insert(InFlight::begin(active, completed)),
+            unknown => unknown.insert(InFlight::begin(active, open.completed)),
         };
         in_flight.one_rank = open.copied;
     }
@@ -339,8 +338,4 @@ fn is_flush(record: &IterationStats) -> bool {
         None => scheduled == Some(0),
     };
     record.num_active_requests == Some(0) && nothing_ran
-}
-
-fn signed(value: u64) -> i64 {
-    i64::try_from(value).unwrap_or(i64::MAX)
 }

@@ -32,8 +32,8 @@ pub(crate) struct OpenRequests {
 
 impl OpenRequests {
     /// An account that is already empty stays empty, because reports may come late.
-    pub(crate) fn end(&mut self, requests: i64) {
-        self.open = self.open.saturating_sub(requests).max(0);
+    pub(crate) fn end(&mut self, requests: u64) {
+        self.open = self.open.saturating_sub_unsigned(requests).max(0);
         self.used |= requests > 0;
     }
 
@@ -44,22 +44,22 @@ impl OpenRequests {
 
 impl InFlight {
     /// Starts the accounts with the first known record of an engine, which may have written earlier records.
-    pub(crate) fn begin(active: i64, completed: i64) -> Self {
-        let open = active.saturating_sub(completed).max(0);
+    pub(crate) fn begin(active: i64, completed: u64) -> Self {
+        let open = active.saturating_sub_unsigned(completed).max(0);
         let account = OpenRequests { open, used: false };
         Self { by_record: open, by_count: open, by_entries: account, by_server: account, one_rank: false }
     }
 
     /// Continues the accounts with the next record. `known`: no record before it is missing.
-    pub(crate) fn record(&mut self, active: i64, started: i64, completed: i64, known: bool) {
-        self.by_record = active.saturating_sub(completed).max(0);
-        self.by_count = if known && active > started {
-            self.by_count.saturating_add(started).saturating_sub(completed).max(0)
+    pub(crate) fn record(&mut self, active: i64, started: u64, completed: u64, known: bool) {
+        self.by_record = active.saturating_sub_unsigned(completed).max(0);
+        self.by_count = if known && active.saturating_sub_unsigned(started) > 0 {
+            self.by_count.saturating_add_unsigned(started).saturating_sub_unsigned(completed).max(0)
         } else {
             self.by_record
         };
         for account in [&mut self.by_entries, &mut self.by_server] {
-            account.open = if self.by_record == 0 { 0 } else { account.open.saturating_add(started) };
+            account.open = if self.by_record == 0 { 0 } else { account.open.saturating_add_unsigned(started) };
         }
     }
 

@@ -218,7 +218,7 @@ impl EngineFold {
         // The batch is empty long after the last record, so all requests of that record have ended, counted or not.
         let all_ended = metrics.scheduled_batch_size == Some(0) && self.health.silent(now) >= health::DOUBT;
         if let Some(in_flight) = &mut self.epoch.in_flight {
-            in_flight.by_server.end(if all_ended { i64::MAX } else { i64::try_from(ended).unwrap_or(i64::MAX) });
+            in_flight.by_server.end(if all_ended { u64::MAX } else { ended });
         }
         self.health.set_outstanding(self.outstanding());
     }

@@ -29,29 +29,21 @@ impl Successes {
     /// `ends` and `finished` are totals. `have_entries`: each request has an entry. Requests count without a reason once
     /// `is_decided`: no source will tell the reasons of the first ones.
     pub(crate) fn settle(&mut self, ends: Ends, have_entries: bool, finished: Option<&Finished>, is_decided: bool) {
-        let Ends { completed, entries } = ends;
-        let total = match finished {
-            Some(finished) => {
-                let known = self.without_reason.saturating_add(succeeded(finished));
-                // A request that counts as completed may get its reason afterwards. It must not count twice.
-                let most = match self.without_reason {
-                    0 => u64::MAX,
-                    _ => completed.saturating_sub(failed(finished)),
+        let Some(finished) = finished else {
+            if is_decided {
+                self.without_reason += match have_entries {
+                    true => ends.entries - self.counted.entries,
+                    false => ends.completed - self.counted.completed,
                 };
-                known.min(most)
+                self.counted = ends;
             }
-            None => {
-                if is_decided {
-                    self.without_reason += match have_entries {
-                        true => entries - self.counted.entries,
-                        false => completed - self.counted.completed,
-                    };
-                    self.counted = ends;
-                }
-                self.without_reason
-            }
+            self.total = self.total.max(self.without_reason);
+            return;
         };
-        self.total = self.total.max(total);
+        let known = self.without_reason.saturating_add(succeeded(finished));
+        // A request that counts as completed may get its reason afterwards. It must not count twice.
+        let most = if self.without_reason == 0 { known } else { ends.completed.saturating_sub(failed(finished)) };
+        self.total = self.total.max(known.min(most));
     }
 }
 
