@@ -11,7 +11,7 @@ use super::histogram::{Histogram, LONG_TOKEN_LENGTH, TOKEN_LENGTH};
 use super::request_times::RequestTimes;
 use super::saturating::add_known;
 use super::server_metrics::ServerTotals;
-use super::successes::Finished;
+use super::successes::ReasonCounts;
 
 with_defaults! {
     /// Plain numbers with one owner, like [`super::EngineTotals`].
@@ -32,7 +32,7 @@ with_defaults! {
         pub source: Option<RequestSource>,
         /// Requests by finish reason, in the order of [`trtllm_records::perf_metrics::FinishReason::ALL`]. Absent if no publisher
         /// reports why requests end.
-        pub finished: Option<Finished>,
+        pub finished: Option<ReasonCounts>,
         /// Requests that ended well, or all completed requests if finish reasons are unknown.
         pub succeeded: u64,
         /// From trtllm-serve's own metrics.

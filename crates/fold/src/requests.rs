@@ -19,8 +19,8 @@ use super::histogram::Histogram;
 use super::lifecycle::Lifecycle;
 use super::observer::{Observer, Scope};
 use super::request_totals::RequestTotals;
-use super::saturating::{add, add_known, unsigned};
-use super::server_metrics::{Increase, ServerFold, ServerTotals};
+use super::saturating::{add_known, unsigned};
+use super::server_metrics::{ServerFold, ServerTotals};
 use super::server_times::ServerTimes;
 use super::share::share;
 use super::successes::{Ends, Successes};
@@ -133,7 +133,7 @@ impl RequestFold {
         }
         self.choices.note_server_metrics(metrics.without_entries);
         self.server_times.add(&more, &self.totals.times);
-        self.totals.observe_histograms(None, &more);
+        more.add_to(&mut self.totals, None);
         self.absorb(Finished::Increase(more), now, observer);
     }
 
@@ -182,13 +182,9 @@ impl RequestFold {
     fn count(&mut self, quantity: Quantity, finished: &Finished, observer: &mut impl Observer) {
         let counts = self.choices.counts(quantity, finished.source()) == Some(true);
         if quantity == Quantity::Outcomes {
-            return self.judge(counts, finished, observer);
-        }
-        let totals = &mut self.totals;
-        match finished {
-            _ if !counts => {}
-            Finished::Request { request, .. } => totals.observe(quantity, request),
-            Finished::Increase(more) => totals.observe_increase(quantity, more),
+            self.judge(counts, finished, observer);
+        } else if counts {
+            finished.add_to(&mut self.totals, quantity);
         }
     }
 
@@ -297,42 +293,6 @@ impl RequestFold {
         let is_fast = self.choices.is_decided && !by_server;
         // What waited is judged first.
         observer.settled(completed, if is_fast { TOLD_WITHIN } else { DECIDED_WITHIN }, now);
-    }
-}
-
-impl RequestTotals {
-    fn observe(&mut self, quantity: Quantity, request: &FinishedRequest) {
-        let (times, id) = (&mut self.times, request.request);
-        match quantity {
-            Quantity::Times => times.observe(&request.latencies, id),
-            Quantity::TimePerToken => {
-                times.time_per_output_token.observe_request(request.latencies.time_per_output_token, id);
-            }
-            Quantity::Lengths => self.observe_lengths(request),
-            Quantity::Reasons => {
-                if let Some(reason) = request.reason {
-                    self.finished.get_or_insert_default()[reason as usize] += 1;
-                }
-            }
-            Quantity::Transfers => times.observe_transfer(request.transfer_seconds, request.transfer_bytes, id),
-            Quantity::Blocks => request.kv_cache.iter().for_each(|blocks| times.observe_blocks(blocks, id)),
-            Quantity::Outcomes => {}
-        }
-    }
-
-    fn observe_increase(&mut self, quantity: Quantity, more: &Increase) {
-        self.observe_histograms(Some(quantity), more);
-        if quantity == Quantity::Reasons {
-            let finished = self.finished.get_or_insert_default();
-            finished.iter_mut().zip(more.finished).for_each(|(total, more)| add(total, more));
-        }
-    }
-
-    /// Adds the server's histograms of a quantity, or those that no other source tells.
-    fn observe_histograms(&mut self, quantity: Option<Quantity>, more: &Increase) {
-        for histogram in RequestHistogram::ALL.into_iter().filter(|histogram| Quantity::of(*histogram) == quantity) {
-            self.times.of_server(histogram).add_increase(more.of(histogram));
-        }
     }
 }
 

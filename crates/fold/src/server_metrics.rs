@@ -8,7 +8,7 @@ use trtllm_records::server_metrics::{Configuration, RequestHistogram, ServerCoun
 
 use super::baseline::{Baseline, CountName};
 use super::saturating::{add, add_known};
-use super::successes::Finished;
+use super::successes::ReasonCounts;
 
 /// Number of values of one label that are counted separately.
 const MAX_VALUES: usize = 64;
@@ -36,7 +36,7 @@ pub struct ServerTotals {
 /// The increase of numbers that entries and rows of requests may have, too.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Increase {
-    pub finished: Finished,
+    pub finished: ReasonCounts,
     /// In the order of [`RequestHistogram::ALL`].
     pub histograms: [HistogramIncrease; RequestHistogram::ALL.len()],
 }

@@ -6,7 +6,7 @@
 use trtllm_records::perf_metrics::FinishReason;
 
 /// Requests by finish reason, in the order of [`FinishReason::ALL`].
-pub(crate) type Finished = [u64; FinishReason::ALL.len()];
+pub(crate) type ReasonCounts = [u64; FinishReason::ALL.len()];
 
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Successes {
@@ -28,7 +28,7 @@ pub(crate) struct Ends {
 impl Successes {
     /// `ends` and `finished` are totals. `have_entries`: each request has an entry. Requests count without a reason once
     /// `is_decided`: no source will tell the reasons of the first ones.
-    pub(crate) fn settle(&mut self, ends: Ends, have_entries: bool, finished: Option<&Finished>, is_decided: bool) {
+    pub(crate) fn settle(&mut self, ends: Ends, have_entries: bool, finished: Option<&ReasonCounts>, is_decided: bool) {
         let Some(finished) = finished else {
             if is_decided {
                 self.without_reason += match have_entries {
@@ -47,11 +47,11 @@ impl Successes {
     }
 }
 
-fn succeeded(finished: &Finished) -> u64 {
+fn succeeded(finished: &ReasonCounts) -> u64 {
     finished[FinishReason::Stop as usize].saturating_add(finished[FinishReason::Length as usize])
 }
 
-fn failed(finished: &Finished) -> u64 {
+fn failed(finished: &ReasonCounts) -> u64 {
     finished.iter().fold(0, |sum: u64, count| sum.saturating_add(*count)).saturating_sub(succeeded(finished))
 }
 
@@ -63,8 +63,8 @@ mod tests {
         Ends { completed, entries: 0 }
     }
 
-    fn reasons(stop: u64, cancelled: u64) -> Finished {
-        let mut finished = Finished::default();
+    fn reasons(stop: u64, cancelled: u64) -> ReasonCounts {
+        let mut finished = ReasonCounts::default();
         finished[FinishReason::Stop as usize] = stop;
         finished[FinishReason::Cancelled as usize] = cancelled;
         finished

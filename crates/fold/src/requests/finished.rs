@@ -4,6 +4,8 @@ use trtllm_records::server_metrics::RequestHistogram;
 
 use super::choices::{Quantity, Source};
 use crate::finished_request::FinishedRequest;
+use crate::request_totals::RequestTotals;
+use crate::saturating::add;
 use crate::server_metrics::Increase;
 
 #[derive(Debug, Clone)]
@@ -39,6 +41,30 @@ impl Finished {
             Quantity::Blocks => request.kv_cache.is_some(),
         }
     }
+
+    /// Adds what it tells of the quantity. Outcomes are judged instead.
+    pub(super) fn add_to(&self, totals: &mut RequestTotals, quantity: Quantity) {
+        let request = match self {
+            Self::Request { request, .. } => request,
+            Self::Increase(more) => return more.add_to(totals, Some(quantity)),
+        };
+        let (times, id) = (&mut totals.times, request.request);
+        match quantity {
+            Quantity::Times => times.observe(&request.latencies, id),
+            Quantity::TimePerToken => {
+                times.time_per_output_token.observe_request(request.latencies.time_per_output_token, id);
+            }
+            Quantity::Lengths => totals.observe_lengths(request),
+            Quantity::Reasons => {
+                if let Some(reason) = request.reason {
+                    totals.finished.get_or_insert_default()[reason as usize] += 1;
+                }
+            }
+            Quantity::Transfers => times.observe_transfer(request.transfer_seconds, request.transfer_bytes, id),
+            Quantity::Blocks => request.kv_cache.iter().for_each(|blocks| times.observe_blocks(blocks, id)),
+            Quantity::Outcomes => {}
+        }
+    }
 }
 
 impl Increase {
@@ -53,6 +79,17 @@ impl Increase {
             Quantity::TimePerToken => count(RequestHistogram::PerOutputToken) > 0,
             Quantity::Reasons => self.finished.iter().any(|count| *count > 0),
             Quantity::Lengths | Quantity::Transfers | Quantity::Blocks => false,
+        }
+    }
+
+    /// Adds what it tells of the quantity, or what no other source tells.
+    pub(super) fn add_to(&self, totals: &mut RequestTotals, quantity: Option<Quantity>) {
+        for histogram in RequestHistogram::ALL.into_iter().filter(|histogram| Quantity::of(*histogram) == quantity) {
+            totals.times.of_server(histogram).add_increase(self.of(histogram));
+        }
+        if quantity == Some(Quantity::Reasons) {
+            let finished = totals.finished.get_or_insert_default();
+            finished.iter_mut().zip(self.finished).for_each(|(total, more)| add(total, more));
         }
     }
 }
