@@ -53,16 +53,6 @@ impl Arrivals {
     }
 }
 
-/// Requests that took a seat.
-#[derive(Debug, Clone, Copy)]
-struct Seated {
-    arrived_us: i64,
-    /// `arrived_us` may be wrong by this much.
-    error_us: i64,
-    /// Their number. About half of them arrived after `arrived_us`, which is their mean.
-    requests: f64,
-}
-
 /// The most entries of arrivals. If there are more, two become one, so that the entries cover any time.
 const ENTRIES: usize = 256;
 /// The least length of an entry at first.
@@ -252,31 +242,30 @@ impl SeatQueue {
             self.since_us = first.map_or(self.since_us, |first| first.until_us);
             self.was_empty = false;
         }
-        self.correct(&Seated { arrived_us, error_us, requests: started });
+        self.correct(arrived_us, error_us, started);
     }
 
-    /// Limits the sum to what the wait of the last seated requests allows.
-    fn correct(&mut self, seated: &Seated) {
-        let around_us = seated.error_us.max(AROUND_US);
-        let (first_us, together) = match self.together {
-            (first_us, together) if seated.arrived_us.abs_diff(first_us) <= around_us.unsigned_abs() => {
-                (first_us, together)
-            }
-            _ => (seated.arrived_us, 0.0),
-        };
-        self.together = (first_us, together + seated.requests);
-        let later = (seated.requests - 1.0).max(0.0) / 2.0;
+    /// Limits the sum to what the wait of the last seated requests allows. `arrived_us`: their mean arrival, which may be wrong by
+    /// `error_us`.
+    fn correct(&mut self, arrived_us: i64, error_us: i64, seated: f64) {
+        let around_us = error_us.max(AROUND_US);
+        if arrived_us.abs_diff(self.together.0) > around_us.unsigned_abs() {
+            self.together = (arrived_us, 0.0);
+        }
+        self.together.1 += seated;
+        // About half of them arrived after their mean.
+        let later = (seated - 1.0).max(0.0) / 2.0;
         let rate = self.rate();
         let after = |moment_us: i64| (self.arrived_after(moment_us, rate) - later).max(0.0);
         let known = self.waiting.filter(|_| !self.is_doubtful);
-        let least = after(seated.arrived_us + seated.error_us);
-        let most = after(seated.arrived_us - seated.error_us).max(least);
-        let seen = after(seated.arrived_us - around_us) - after(seated.arrived_us + around_us);
+        let least = after(arrived_us + error_us);
+        let most = after(arrived_us - error_us).max(least);
+        let seen = after(arrived_us - around_us) - after(arrived_us + around_us);
         self.waiting = if seen < 0.5 * self.together.1 {
             // Most of these arrivals were in no record, so later arrivals are uncounted, too: use at least the mean wait.
             self.mean().into_iter().chain(known).reduce(f64::max)
         } else {
-            Some(known.unwrap_or_else(|| after(seated.arrived_us)).clamp(least, most))
+            Some(known.unwrap_or_else(|| after(arrived_us)).clamp(least, most))
         };
         self.is_doubtful = false;
     }
