@@ -1,117 +1,41 @@
 //! The cumulative counters of one GPU. A wrong reading would stay in a total for good, so only what the GPU can have counted
 //! since the last reading is added. Pure: the time is an argument.
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 use std::mem;
+use std::sync::Arc;
 use std::time::Duration;
 
-use super::limits::{
-    CounterKind, ENERGY_MILLIJOULES, ERRORS, IMPOSSIBLE, NVLINK_BYTES, PCIE_REPLAYS, THROTTLE_NANOSECONDS,
-};
-use super::probe::CallFailure;
-use trtllm_records::gpu::{EccErrors, GpuHealth, GpuReadings, NvLink};
+use parking_lot::Mutex;
+
+use super::fields::{NvmlField, field};
+use super::limits::{CounterKind, ENERGY_MILLIJOULES};
 
 /// If wrong readings last longer than this, the counter has restarted.
 const LONGEST_ERROR: Duration = Duration::from_secs(60);
-const ENERGY: Key = ("total_energy_consumption", 0);
+pub(super) const ENERGY: NvmlField = field("total_energy_consumption", 0).counter(ENERGY_MILLIJOULES);
 
-/// The name of a counter, and the number of the link that it belongs to.
-type Key = (&'static str, u32);
+/// The counters of each GPU, by UUID, while no worker reads it: they outlast the session of NVML.
+pub(super) type CountersOfGpus = Arc<Mutex<HashMap<String, Counters>>>;
 
 #[derive(Debug, Default)]
-pub(super) struct Counters {
-    counters: BTreeMap<Key, Counter>,
-}
+pub(super) struct Counters(HashMap<NvmlField, Counter>);
 
 impl Counters {
     /// The GPU was identified again. If its driver was reloaded, its counters start at 0.
     pub(super) fn expect_restart(&mut self) {
-        self.counters.values_mut().for_each(|counter| counter.may_restart = true);
+        self.0.values_mut().for_each(|counter| counter.may_restart = true);
     }
 
-    /// Millijoules since this exporter first read the counter. `None` before that.
-    pub(super) fn energy_mj(&self) -> Option<u64> {
-        Some(self.counters.get(&ENERGY)?.last?.total)
+    /// Energy used in joules since this exporter first read the counter. `None` before that. Exact to a millijoule up to 2^53 mJ:
+    /// 280 years at 1 kW.
+    pub(super) fn energy_joules(&self) -> Option<f64> {
+        Some(self.0.get(&ENERGY)?.last?.total as f64 / 1000.0)
     }
 
-    /// Replaces the counters of a poll that ended at `at` by their totals, and removes impossible ones. Returns the
-    /// impossible ones. [`GpuReadings::energy_counter_mj`] stays as it was read; its total is [`Counters::energy_mj`].
-    pub(super) fn check(&mut self, readings: &mut GpuReadings, at: Duration) -> Vec<CallFailure> {
-        let mut check = Check { counters: &mut self.counters, at, failures: Vec::new() };
-        let mut total = readings.energy_counter_mj;
-        check.counter(ENERGY.0, ENERGY, ENERGY_MILLIJOULES, &mut total);
-        readings.energy_counter_mj = readings.energy_counter_mj.filter(|_| total.is_some());
-        let (bytes, times) = (&mut readings.nvlink_bytes, &mut readings.throttle_ns);
-        let bytes = [("field_nvlink_data_tx", &mut bytes.transmit), ("field_nvlink_data_rx", &mut bytes.receive)];
-        check.all(NVLINK_BYTES, 0, bytes);
-        let times = [
-            ("field_throttle_power", &mut times.power),
-            ("field_throttle_thermal", &mut times.thermal),
-            ("field_throttle_sync_boost", &mut times.sync_boost),
-            ("field_throttle_board_limit", &mut times.board_limit),
-            ("field_throttle_low_utilization", &mut times.low_utilization),
-            ("field_throttle_reliability", &mut times.reliability),
-            ("field_throttle_sw_thermal", &mut times.sw_thermal_slowdown),
-            ("field_throttle_hw_thermal", &mut times.hw_thermal_slowdown),
-            ("field_throttle_hw_power_brake", &mut times.hw_power_brake_slowdown),
-        ];
-        check.all(THROTTLE_NANOSECONDS, 0, times);
-        check.failures
-    }
-
-    /// Like [`Counters::check`], for the counters of a slow poll.
-    pub(super) fn check_health(&mut self, health: &mut GpuHealth, at: Duration) -> Vec<CallFailure> {
-        let mut check = Check { counters: &mut self.counters, at, failures: Vec::new() };
-        check.all(PCIE_REPLAYS, 0, [("field_pcie_replay", &mut health.pcie_replays)]);
-        check.all(ERRORS, 0, ecc(&mut health.ecc_errors));
-        for part in &mut health.ecc_locations {
-            for (kind, (_, counter)) in (0..).zip(ecc(&mut part.errors)) {
-                check.counter("memory_error_counter", (part.location, kind), ERRORS, counter);
-            }
-        }
-        for NvLink { link, errors, .. } in &mut health.nvlinks {
-            let errors = [
-                ("field_nvlink_replay", &mut errors.replay),
-                ("field_nvlink_recovery", &mut errors.recovery),
-                ("field_nvlink_crc", &mut errors.crc_flit),
-                ("field_nvlink_crc_data", &mut errors.crc_data),
-            ];
-            check.all(ERRORS, *link, errors);
-        }
-        check.failures
-    }
-}
-
-/// The counters, each with the field that has it for the whole GPU.
-fn ecc(errors: &mut EccErrors) -> [(&'static str, &mut Option<u64>); 4] {
-    [
-        ("field_ecc_sbe_volatile", &mut errors.corrected_volatile),
-        ("field_ecc_dbe_volatile", &mut errors.uncorrected_volatile),
-        ("field_ecc_sbe_aggregate", &mut errors.corrected_aggregate),
-        ("field_ecc_dbe_aggregate", &mut errors.uncorrected_aggregate),
-    ]
-}
-
-/// One pass over the counters of a poll.
-struct Check<'c> {
-    counters: &'c mut BTreeMap<Key, Counter>,
-    at: Duration,
-    failures: Vec<CallFailure>,
-}
-
-impl Check<'_> {
-    fn all<const N: usize>(&mut self, kind: CounterKind, link: u32, readings: [(&'static str, &mut Option<u64>); N]) {
-        for (call, reading) in readings {
-            self.counter(call, (call, link), kind, reading);
-        }
-    }
-
-    fn counter(&mut self, call: &'static str, key: Key, kind: CounterKind, reading: &mut Option<u64>) {
-        let Some(read) = *reading else { return };
-        *reading = self.counters.entry(key).or_default().total(read, self.at, kind);
-        if reading.is_none() {
-            self.failures.push(CallFailure { call, error: IMPOSSIBLE });
-        }
+    /// The total of a counter after this reading. `None` if the reading is impossible. Then the total stays as it is.
+    pub(super) fn total(&mut self, counter: NvmlField, reading: u64, at: Duration, kind: CounterKind) -> Option<u64> {
+        self.0.entry(counter).or_default().total(reading, at, kind)
     }
 }
 
@@ -167,6 +91,7 @@ impl Counter {
 
 #[cfg(test)]
 mod tests {
+    use super::super::limits::{ERRORS, NVLINK_KIB, PCIE_REPLAYS, THROTTLE_NANOSECONDS};
     use super::*;
 
     /// The totals after these readings, one per second.
@@ -199,7 +124,7 @@ mod tests {
 
     #[test]
     fn no_counter_rises_by_more_than_the_device_can() {
-        for kind in [ENERGY_MILLIJOULES, THROTTLE_NANOSECONDS, NVLINK_BYTES, ERRORS, PCIE_REPLAYS] {
+        for kind in [ENERGY_MILLIJOULES, THROTTLE_NANOSECONDS, NVLINK_KIB, ERRORS, PCIE_REPLAYS] {
             // 1 is an impossible fall, and its neighbours are impossible rises.
             let high = kind.highest();
             let readings = [5, high, high, 6, high / 2, 1, high, 1, 1, 7, high, high, high, 8];
@@ -211,12 +136,10 @@ mod tests {
 
     #[test]
     fn a_first_reading_with_all_bits_set_is_absent() {
-        for kind in [ENERGY_MILLIJOULES, THROTTLE_NANOSECONDS, NVLINK_BYTES, ERRORS] {
+        for kind in [ENERGY_MILLIJOULES, THROTTLE_NANOSECONDS, NVLINK_KIB, ERRORS] {
             assert_eq!(totals(kind, &[u64::MAX, 5])[0], None, "{kind:?}");
         }
         assert_eq!(totals(PCIE_REPLAYS, &[u64::from(u32::MAX), 5]), [None, Some(5)]);
-        // NVLink bytes are read in KiB, so all bits set become the highest number.
-        assert_eq!(totals(NVLINK_BYTES, &[u64::MAX]), [None]);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use super::device_assignment::DeviceAssignment;
 use super::nvml::{NvmlUnavailable, Session};
 use super::probe::CallFailure;
-use trtllm_records::gpu::{GpuHealth, GpuIdentity, GpuPoll, GpuReadings, GpuState, NvmlState};
+use trtllm_records::gpu::{GpuIdentity, GpuPoll, GpuReadings, GpuState, NvmlState};
 
 #[derive(Debug)]
 pub(super) enum Event {
@@ -29,7 +29,7 @@ pub(super) struct WorkerReport {
     pub(super) session: u64,
     pub(super) index: u32,
     pub(super) outcome: WorkerOutcome,
-    /// The NVML calls that failed in this attempt, except those of [`HealthReadings`].
+    /// The NVML calls that failed in this attempt, except [`PollReadings::slow_failures`].
     pub(super) failures: Vec<CallFailure>,
 }
 
@@ -53,19 +53,10 @@ pub(super) enum WorkerOutcome {
 
 #[derive(Debug)]
 pub(super) struct PollReadings {
-    /// Without `health`.
     pub(super) readings: GpuReadings,
-    /// `None` if this was no slow poll.
-    pub(super) health: Option<HealthReadings>,
     pub(super) poll: GpuPoll,
-}
-
-/// What only a slow poll reads.
-#[derive(Debug)]
-pub(super) struct HealthReadings {
-    pub(super) health: GpuHealth,
-    /// The NVML calls that failed. [`WorkerReport::failures`] has the others.
-    pub(super) failures: Vec<CallFailure>,
+    /// The NVML calls that failed and that only a slow poll makes. `None` if this was no slow poll.
+    pub(super) slow_failures: Option<Vec<CallFailure>>,
 }
 
 /// Time since the first call of this function.

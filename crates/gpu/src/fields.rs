@@ -1,6 +1,9 @@
 //! The ids of NVML's field values, and which of them each driver and GPU has. One NVML call reads many fields. The name
 //! of a field is the label value under which its errors are counted.
 
+use std::ops::RangeInclusive;
+
+use super::limits::{CounterKind, ERRORS, NVLINK_KIB, THROTTLE_NANOSECONDS};
 use trtllm_records::gpu::{LinkTraffic, NvLinkErrors, ThrottleTimes};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -9,13 +12,23 @@ pub(super) struct NvmlField {
     pub(super) id: u32,
     /// The number of the NVLink, [`ALL_LINKS`], or 0 for a field without a scope.
     pub(super) scope: u32,
-    /// The highest possible value.
-    pub(super) most: u64,
+    /// The highest possible value. Not used for a counter.
+    most: u64,
+    /// How the field counts, if it is a cumulative counter.
+    pub(super) counter: Option<CounterKind>,
 }
 
 impl NvmlField {
     pub(super) const fn at_most(self, most: u64) -> Self {
         Self { most, ..self }
+    }
+
+    pub(super) const fn counter(self, kind: CounterKind) -> Self {
+        Self { counter: Some(kind), ..self }
+    }
+
+    pub(super) const fn limits(self) -> RangeInclusive<u64> {
+        0..=self.most
     }
 }
 
@@ -33,29 +46,32 @@ pub(super) type ReadField<'r> = &'r mut dyn FnMut(NvmlField) -> Option<u64>;
 const ALL_LINKS: u32 = u32::MAX;
 
 pub(super) const fn field(name: &'static str, id: u32) -> NvmlField {
-    NvmlField { name, id, scope: 0, most: u64::MAX }
+    NvmlField { name, id, scope: 0, most: u64::MAX, counter: None }
 }
 
 /// Payload bytes of all NVLinks. NVML counts the payload in KiB.
 pub(super) fn nvlink_bytes(read: ReadField<'_>) -> LinkTraffic<u64> {
-    let mut bytes =
-        |name, id| read(NvmlField { scope: ALL_LINKS, ..field(name, id) }).map(|kib| kib.saturating_mul(1024));
+    let mut bytes = |name, id| {
+        let kib = NvmlField { scope: ALL_LINKS, ..field(name, id).counter(NVLINK_KIB) };
+        read(kib).map(|kib| kib.saturating_mul(1024))
+    };
     LinkTraffic { transmit: bytes("field_nvlink_data_tx", 138), receive: bytes("field_nvlink_data_rx", 139) }
 }
 
 /// Nanoseconds in which the clocks were throttled, by reason. `renumbered`: see [`renumbers_clocks_events`].
 pub(super) fn throttle_ns(renumbered: bool, read: ReadField<'_>) -> ThrottleTimes {
     let slowdown = if renumbered { 269 } else { 251 };
+    let mut time = |name, id| read(field(name, id).counter(THROTTLE_NANOSECONDS));
     ThrottleTimes {
-        power: read(field("field_throttle_power", 74)),
-        thermal: read(field("field_throttle_thermal", 75)),
-        sync_boost: read(field("field_throttle_sync_boost", 76)),
-        board_limit: read(field("field_throttle_board_limit", 77)),
-        low_utilization: read(field("field_throttle_low_utilization", 78)),
-        reliability: read(field("field_throttle_reliability", 79)),
-        sw_thermal_slowdown: read(field("field_throttle_sw_thermal", slowdown)),
-        hw_thermal_slowdown: read(field("field_throttle_hw_thermal", slowdown + 1)),
-        hw_power_brake_slowdown: read(field("field_throttle_hw_power_brake", slowdown + 2)),
+        power: time("field_throttle_power", 74),
+        thermal: time("field_throttle_thermal", 75),
+        sync_boost: time("field_throttle_sync_boost", 76),
+        board_limit: time("field_throttle_board_limit", 77),
+        low_utilization: time("field_throttle_low_utilization", 78),
+        reliability: time("field_throttle_reliability", 79),
+        sw_thermal_slowdown: time("field_throttle_sw_thermal", slowdown),
+        hw_thermal_slowdown: time("field_throttle_hw_thermal", slowdown + 1),
+        hw_power_brake_slowdown: time("field_throttle_hw_power_brake", slowdown + 2),
     }
 }
 
@@ -68,14 +84,14 @@ pub(super) fn renumbers_clocks_events(driver_version: &str) -> bool {
 /// The error counters of one NVLink. Hopper and later have one id per counter, with the link as scope. Their only CRC counter
 /// counts flits. Pascal to Ampere have one id per counter and link.
 pub(super) fn link_errors(link: u32, read: ReadField<'_>) -> NvLinkErrors {
-    let mut by_scope = |name, id| read(NvmlField { scope: link, ..field(name, id) });
+    let mut by_scope = |name, id| read(NvmlField { scope: link, ..field(name, id).counter(ERRORS) });
     let replay = by_scope("field_nvlink_replay", 161);
     let recovery = by_scope("field_nvlink_recovery", 162);
     let crc_flit = by_scope("field_nvlink_crc", 163);
     // The ids of links 0 to 5 are consecutive, and so are the ids of links 6 to 11.
     let mut by_id = |name, link_0, link_6| match link {
-        0..6 => read(field(name, link_0 + link)),
-        6..12 => read(field(name, link_6 + link - 6)),
+        0..6 => read(field(name, link_0 + link).counter(ERRORS)),
+        6..12 => read(field(name, link_6 + link - 6).counter(ERRORS)),
         _ => None,
     };
     NvLinkErrors {

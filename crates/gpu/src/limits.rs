@@ -43,7 +43,7 @@ pub(super) fn is_blank(uuid: &str) -> bool {
 }
 
 /// How a cumulative counter of a GPU counts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct CounterKind {
     /// The most by which the counter can rise in one second, in its unit.
     per_second: u64,
@@ -58,7 +58,7 @@ pub(super) const ENERGY_MILLIJOULES: CounterKind =
     CounterKind { per_second: 10_000_000, bits: 64, since_exporter: true };
 pub(super) const THROTTLE_NANOSECONDS: CounterKind =
     CounterKind { per_second: 1_000_000_000, bits: 64, since_exporter: false };
-pub(super) const NVLINK_BYTES: CounterKind = CounterKind { per_second: 10 << 40, bits: 64, since_exporter: false };
+pub(super) const NVLINK_KIB: CounterKind = CounterKind { per_second: 10 << 30, bits: 64, since_exporter: false };
 /// ECC and NVLink errors. A GPU with a million errors per second does no useful work.
 pub(super) const ERRORS: CounterKind = CounterKind { per_second: 1_000_000, bits: 64, since_exporter: false };
 /// NVML's field 94 is an unsigned int.

@@ -1,5 +1,5 @@
-//! The rules of every NVML call: count failures and impossible readings, skip what is not supported, and show the supervisor
-//! which call a thread is in. Knows nothing else of the values that are read.
+//! The rules of every NVML call: count failures and impossible readings, replace counters by their totals, skip what is not
+//! supported, and show the supervisor which call a thread is in. Knows nothing else of the values that are read.
 
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
@@ -10,6 +10,8 @@ use nvml_wrapper::Device;
 use nvml_wrapper::error::NvmlError;
 use parking_lot::Mutex;
 
+use super::counters::Counters;
+use super::event::monotonic;
 use super::fields::{NvmlField, ReadField};
 use super::limits::{IMPOSSIBLE, MEMORY_BYTES};
 use super::nvml::{ErrorScope, classify};
@@ -48,6 +50,7 @@ impl Unsupported {
 pub(super) struct Probe<'m> {
     current_call: &'m CurrentCall,
     unsupported: &'m mut Unsupported,
+    pub(super) counters: &'m mut Counters,
     /// Number of calls and fields that the GPU answered. "Not supported" is an answer.
     answered: u32,
     pub(super) failures: Vec<CallFailure>,
@@ -56,8 +59,12 @@ pub(super) struct Probe<'m> {
 }
 
 impl<'m> Probe<'m> {
-    pub(super) fn new(current_call: &'m CurrentCall, unsupported: &'m mut Unsupported) -> Self {
-        Self { current_call, unsupported, answered: 0, failures: Vec::new(), fatal: None }
+    pub(super) fn new(
+        current_call: &'m CurrentCall,
+        unsupported: &'m mut Unsupported,
+        counters: &'m mut Counters,
+    ) -> Self {
+        Self { current_call, unsupported, counters, answered: 0, failures: Vec::new(), fatal: None }
     }
 
     /// Makes one NVML call. `None` if it is unsupported, failed (recorded as a failure) or skipped after a fatal error. An
@@ -101,6 +108,22 @@ impl<'m> Probe<'m> {
         None
     }
 
+    /// The total of a counter after this reading, or the value of another field. `None`, recorded as a failure, if the GPU cannot
+    /// have it.
+    pub(super) fn checked(&mut self, field: NvmlField, value: u64) -> Option<u64> {
+        let Some(kind) = field.counter else { return self.possible(field.name, &field.limits(), value) };
+        let total = self.counters.total(field, value, monotonic(), kind);
+        if total.is_none() {
+            self.failures.push(CallFailure { call: field.name, error: IMPOSSIBLE });
+        }
+        total
+    }
+
+    /// Makes one NVML call that returns a counter. Returns its total.
+    pub(super) fn counter(&mut self, field: NvmlField, body: impl FnOnce() -> Result<u64, NvmlError>) -> Option<u64> {
+        self.call(field, body).and_then(|reading| self.checked(field, reading))
+    }
+
     /// Makes one NVML call that returns a number, which must be possible.
     pub(super) fn number<N: PartialOrd>(
         &mut self,
@@ -137,7 +160,7 @@ impl<'m> Probe<'m> {
             for (field, result) in fields.into_iter().zip(results) {
                 match result {
                     Ok(value) => {
-                        if let Some(value) = self.possible(field.name, &(0..=field.most), value) {
+                        if let Some(value) = self.checked(field, value) {
                             values.insert(field, value);
                         }
                     }
@@ -192,19 +215,23 @@ impl<'m> Probe<'m> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::fields::field;
+    use super::super::limits::PCIE_REPLAYS;
     use super::*;
 
     fn with_new_probe(body: impl FnOnce(&mut Probe<'_>)) {
-        body(&mut Probe::new(&CurrentCall::default(), &mut Unsupported::default()));
+        body(&mut Probe::new(&CurrentCall::default(), &mut Unsupported::default(), &mut Counters::default()));
     }
 
     #[test]
     fn a_skipped_unsupported_call_does_not_make_a_failing_gpu_ok() {
         let (current_call, mut unsupported) = (CurrentCall::default(), Unsupported::default());
-        Probe::new(&current_call, &mut unsupported).call("fan", || Err::<u32, _>(NvmlError::NotSupported));
+        let mut counters = Counters::default();
+        Probe::new(&current_call, &mut unsupported, &mut counters)
+            .call("fan", || Err::<u32, _>(NvmlError::NotSupported));
         for (error, state) in [(NvmlError::NoPermission, GpuState::NoPermission), (NvmlError::Unknown, GpuState::Lost)]
         {
-            let mut probe = Probe::new(&current_call, &mut unsupported);
+            let mut probe = Probe::new(&current_call, &mut unsupported, &mut counters);
             assert_eq!(probe.call("fan", || Ok(1)), None);
             probe.call("temperature", || Err::<u32, _>(error));
             assert_eq!(probe.state(), Ok(state));
@@ -217,6 +244,17 @@ mod tests {
             probe.call("power_usage", || Err::<u32, _>(NvmlError::GpuLost));
             assert_eq!(probe.call("temperature", || Ok(40)), None);
             assert_eq!(probe.state(), Ok(GpuState::Lost));
+        });
+    }
+
+    #[test]
+    fn an_impossible_counter_is_absent_and_a_failure_of_its_call() {
+        with_new_probe(|probe| {
+            let replays = field("field_pcie_replay", 94).counter(PCIE_REPLAYS);
+            let mut read = |count| probe.counter(replays, || Ok(count));
+            assert_eq!([read(5), read(4_000_000_000), read(6)], [Some(5), None, Some(6)]);
+            assert_eq!(probe.failures, [CallFailure { call: "field_pcie_replay", error: IMPOSSIBLE }]);
+            assert_eq!(probe.state(), Ok(GpuState::Ok));
         });
     }
 }

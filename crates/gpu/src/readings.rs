@@ -1,5 +1,5 @@
 //! One poll of a GPU, one line per reading with its limits. [`Probe::call`](super::probe::Probe::call) has the rules for
-//! errors, deadlines and counting; the tracker checks how fast counters rise. NVML's PCIe throughput is not read, because
+//! errors, deadlines and counting. NVML's PCIe throughput is not read, because
 //! the call sleeps 20 ms per direction, nor are its counters of PCIe bytes (fields 197 and 198): they have 32 bits, which a busy
 //! link fills many times between two polls.
 
@@ -13,13 +13,14 @@ use nvml_wrapper::enum_wrappers::device::{
 use nvml_wrapper::error::NvmlError;
 
 use super::config::GpuConfig;
+use super::counters::ENERGY;
 use super::fields::{self, NvmlField, ReadField, field};
 use super::gpm::GpmSampler;
 use super::limits::{
-    CELSIUS, FAN_PERCENT, MEGAHERTZ, MEMORY_BYTES, MILLIWATTS, PAGES, PCIE_GENERATION, PCIE_LANES, PERCENT,
-    RECOVERY_ACTION, YES_OR_NO,
+    CELSIUS, ERRORS, FAN_PERCENT, MEGAHERTZ, MEMORY_BYTES, MILLIWATTS, PAGES, PCIE_GENERATION, PCIE_LANES,
+    PCIE_REPLAYS, PERCENT, RECOVERY_ACTION, YES_OR_NO,
 };
-use super::probe::Probe;
+use super::probe::{CallFailure, Probe};
 use super::processes::ProcessReader;
 use super::{mig, raw};
 use trtllm_records::gpu::{
@@ -56,6 +57,8 @@ pub(super) struct PollState<'nvml> {
     slow_due: Instant,
     gpm: GpmSampler<'nvml>,
     mig_enabled: Option<bool>,
+    /// The readings of the last slow poll.
+    health: GpuHealth,
 }
 
 impl<'nvml> PollState<'nvml> {
@@ -67,6 +70,7 @@ impl<'nvml> PollState<'nvml> {
             slow_due: Instant::now(),
             gpm: GpmSampler::new(config.interval),
             mig_enabled: None,
+            health: GpuHealth::default(),
         }
     }
 
@@ -75,9 +79,25 @@ impl<'nvml> PollState<'nvml> {
         self.slow_due = Instant::now();
     }
 
-    /// Reads everything except `health`, and except `energy_joules`, which the tracker computes: the driver's counter starts with
-    /// the driver, the total with this exporter.
-    pub(super) fn read(&mut self, device: &Device<'nvml>, probe: &mut Probe<'_>) -> GpuReadings {
+    /// Reads everything. In a slow poll, also the health, and returns the failures of that; otherwise the last health is kept.
+    pub(super) fn read(
+        &mut self,
+        device: &Device<'nvml>,
+        probe: &mut Probe<'_>,
+    ) -> (GpuReadings, Option<Vec<CallFailure>>) {
+        let readings = self.read_fast(device, probe);
+        let fast_failures = probe.failures.len();
+        let is_slow = self.slow_due <= Instant::now() && !probe.gpu_failed();
+        let slow_failures = is_slow.then(|| {
+            self.slow_due = Instant::now() + self.slow_interval;
+            self.health = read_health(device, probe);
+            self.processes.read(device, probe, &mut self.health);
+            probe.failures.split_off(fast_failures)
+        });
+        (GpuReadings { health: self.health.clone(), ..readings }, slow_failures)
+    }
+
+    fn read_fast(&mut self, device: &Device<'nvml>, probe: &mut Probe<'_>) -> GpuReadings {
         self.gpm.begin_poll();
         // A GPU without MIG returns "not supported" and not "disabled". If the call fails, the last mode is kept.
         let failures = probe.failures.len();
@@ -99,9 +119,11 @@ impl<'nvml> PollState<'nvml> {
         let temperature = probe.number("temperature", &CELSIUS, || device.temperature(TemperatureSensor::Gpu));
         let reasons = probe.call("current_throttle_reasons", || device.current_throttle_reasons());
         let state = probe.call("performance_state", || device.performance_state()).map(|state| state.as_c());
-        let energy_counter_mj = probe.call("total_energy_consumption", || device.total_energy_consumption());
+        let energy_counter_mj = probe.call(ENERGY, || device.total_energy_consumption());
         GpuReadings {
-            energy_counter_mj,
+            // The driver's counter starts with the driver, the total with this exporter.
+            energy_counter_mj: energy_counter_mj.filter(|mj| probe.checked(ENERGY, *mj).is_some()),
+            energy_joules: probe.counters.energy_joules(),
             utilization_ratio,
             memory_controller_utilization_ratio,
             memory: probe.memory("memory_info", device),
@@ -131,20 +153,9 @@ impl<'nvml> PollState<'nvml> {
             })
         }
     }
-
-    /// Reads what changes rarely or costs more: limits, PCIe link, ECC, page retirement, row remapping, each NVLink, processes.
-    /// `None` if no slow poll is due.
-    pub(super) fn read_health(&mut self, device: &Device<'_>, probe: &mut Probe<'_>) -> Option<GpuHealth> {
-        let due = self.slow_due <= Instant::now() && !probe.gpu_failed();
-        due.then(|| {
-            self.slow_due = Instant::now() + self.slow_interval;
-            let mut health = read_health(device, probe);
-            self.processes.read(device, probe, &mut health);
-            health
-        })
-    }
 }
 
+/// Reads what changes rarely or costs more: limits, PCIe link, ECC, page retirement, row remapping, each NVLink.
 fn read_health(device: &Device<'_>, probe: &mut Probe<'_>) -> GpuHealth {
     let bar1 = probe.call("bar1_memory_info", || device.bar1_memory_info());
     let (bar1_total, bar1_used) = bar1.map(|bar1| (bar1.total, bar1.used)).unzip();
@@ -167,13 +178,13 @@ fn read_health(device: &Device<'_>, probe: &mut Probe<'_>) -> GpuHealth {
         ecc_sram_threshold_exceeded: sram.map(|exceeded| exceeded == 1),
         nvlinks: nvlinks(device, probe),
         ..probe.fields(device, |read| GpuHealth {
-            pcie_replays: read(field("field_pcie_replay", 94)),
+            pcie_replays: read(field("field_pcie_replay", 94).counter(PCIE_REPLAYS)),
             // NVML counts corrected errors as single-bit errors and uncorrected errors as double-bit errors.
             ecc_errors: EccErrors {
-                corrected_volatile: read(field("field_ecc_sbe_volatile", 3)),
-                uncorrected_volatile: read(field("field_ecc_dbe_volatile", 4)),
-                corrected_aggregate: read(field("field_ecc_sbe_aggregate", 5)),
-                uncorrected_aggregate: read(field("field_ecc_dbe_aggregate", 6)),
+                corrected_volatile: read(field("field_ecc_sbe_volatile", 3).counter(ERRORS)),
+                uncorrected_volatile: read(field("field_ecc_dbe_volatile", 4).counter(ERRORS)),
+                corrected_aggregate: read(field("field_ecc_sbe_aggregate", 5).counter(ERRORS)),
+                uncorrected_aggregate: read(field("field_ecc_dbe_aggregate", 6).counter(ERRORS)),
             },
             retired_pages: RetiredPages {
                 multiple_single_bit: read(field("field_retired_sbe", 29).at_most(PAGES)),
@@ -273,7 +284,7 @@ fn ecc_locations(device: &Device<'_>, probe: &mut Probe<'_>) -> Vec<EccLocation>
     let locations = LOCATIONS.map(|(part, location)| {
         let mut count = |error, counter| {
             let read = || device.memory_error_counter(error, counter, part);
-            probe.call(field("memory_error_counter", combinations.next()?), read)
+            probe.counter(field("memory_error_counter", combinations.next()?).counter(ERRORS), read)
         };
         let errors = EccErrors {
             corrected_volatile: count(MemoryError::Corrected, EccCounter::Volatile),

@@ -8,6 +8,7 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use super::config::GpuConfig;
+use super::counters::CountersOfGpus;
 use super::event::{Event, WorkerOutcome};
 use super::gpu_filter::GpuFilter;
 use super::nvml::{self, NvmlUnavailable, Session};
@@ -38,6 +39,7 @@ pub(super) struct Supervisor {
     tracker: GpuTracker,
     publisher: InventoryPublisher,
     filter: Arc<GpuFilter>,
+    counters: CountersOfGpus,
     /// At most one per NVML index, even if a worker hangs while the driver is reloaded.
     workers: Vec<WorkerHandle>,
     /// The other threads that hold a session open: they open it, close it or wait for Xid errors.
@@ -63,6 +65,7 @@ impl Supervisor {
             publisher: InventoryPublisher::new(publish, config.interval, tracker.inventory()),
             tracker,
             filter,
+            counters: CountersOfGpus::default(),
             workers: Vec::new(),
             session_threads: Vec::new(),
             retry: config.timing.init_retry_min,
@@ -254,6 +257,7 @@ impl Supervisor {
                 config: Arc::clone(&self.config),
                 filter: Arc::clone(&self.filter),
                 current_call: CurrentCall::default(),
+                counters: Arc::clone(&self.counters),
                 events: self.events.clone(),
             };
             match worker.spawn() {

@@ -1,10 +1,9 @@
 //! What is known of one GPU, folded from its worker's reports. Pure, except that it logs changes of state.
 
-use super::counters::Counters;
-use super::event::{HealthReadings, PollReadings};
+use super::event::PollReadings;
 use super::limits::IMPOSSIBLE;
 use super::probe::CallFailure;
-use trtllm_records::gpu::{Gpu, GpuHealth, GpuIdentity, GpuReadings, GpuState};
+use trtllm_records::gpu::{Gpu, GpuIdentity, GpuReadings, GpuState};
 
 /// Maximum number of Xid codes that are counted for one GPU. NVIDIA's catalog has about 170, and a GPU shows few of them.
 const MOST_XIDS: usize = 64;
@@ -14,26 +13,12 @@ pub(super) struct TrackedGpu {
     pub(super) snapshot: Gpu,
     /// False until the first poll has ended or failed; the state is unknown until then.
     pub(super) is_listed: bool,
-    counters: Counters,
-    /// The readings of the last slow poll.
-    health: GpuHealth,
-    /// Failures of the last poll without `health`, and of the last `health`, to log only changes.
+    /// Failures of the last poll, and of what the last slow poll read in addition, to log only changes.
     failing: Vec<CallFailure>,
-    pub(super) failing_health: Vec<CallFailure>,
+    pub(super) failing_slow: Vec<CallFailure>,
 }
 
 impl TrackedGpu {
-    pub(super) fn new(identity: GpuIdentity) -> Self {
-        Self { snapshot: Gpu { identity, ..Gpu::default() }, ..Self::default() }
-    }
-
-    /// The identity of the GPU was read again.
-    pub(super) fn identified(&mut self, identity: GpuIdentity) {
-        self.snapshot.identity = identity;
-        self.counters.expect_restart();
-        self.health = GpuHealth::default();
-    }
-
     /// `call`: the NVML call that led to the state.
     pub(super) fn set_state(&mut self, state: GpuState, call: Option<&'static str>) {
         let GpuIdentity { uuid, index, name, .. } = &self.snapshot.identity;
@@ -58,35 +43,25 @@ impl TrackedGpu {
         self.is_listed = true;
         self.snapshot.state = state;
         if state != GpuState::Ok {
-            self.snapshot.readings = GpuReadings { energy_joules: self.joules(), ..GpuReadings::default() };
+            let energy_joules = self.snapshot.readings.energy_joules;
+            self.snapshot.readings = GpuReadings { energy_joules, ..GpuReadings::default() };
         }
     }
 
-    /// Folds the readings of a poll and its failures. Returns the counters whose readings are impossible.
-    pub(super) fn absorb(&mut self, poll: PollReadings, mut failures: Vec<CallFailure>) -> Vec<CallFailure> {
-        let PollReadings { mut readings, health, poll } = poll;
-        let mut impossible = self.counters.check(&mut readings, poll.monotonic);
-        failures.extend(&impossible);
-        let health_failures = health.map(|HealthReadings { mut health, mut failures }| {
-            let of_health = self.counters.check_health(&mut health, poll.monotonic);
-            failures.extend(&of_health);
-            impossible.extend(of_health);
-            self.health = health;
-            failures
-        });
-        let energy_joules = self.joules();
+    /// Folds the readings of a poll and its failures.
+    pub(super) fn absorb(&mut self, poll: PollReadings, failures: Vec<CallFailure>) {
+        let PollReadings { readings, poll, slow_failures } = poll;
         if self.snapshot.state != GpuState::Ok {
-            self.snapshot.readings.energy_joules = energy_joules;
-            return impossible;
+            self.snapshot.readings.energy_joules = readings.energy_joules;
+            return;
         }
-        self.snapshot.readings = GpuReadings { energy_joules, health: self.health.clone(), ..readings };
+        self.snapshot.readings = readings;
         self.snapshot.last_poll = Some(poll);
         let uuid = &self.snapshot.identity.uuid;
         log_changes(uuid, &mut self.failing, failures);
-        if let Some(failures) = health_failures {
-            log_changes(uuid, &mut self.failing_health, failures);
+        if let Some(failures) = slow_failures {
+            log_changes(uuid, &mut self.failing_slow, failures);
         }
-        impossible
     }
 
     /// The driver will report Xid errors of this GPU.
@@ -105,11 +80,6 @@ impl TrackedGpu {
         }
         *gpu.xids.get_or_insert(0) += 1;
         (gpu.last_xid, gpu.last_xid_us) = (Some(code), Some(at_us));
-    }
-
-    /// Energy used in joules. `None` before the first reading. Exact to a millijoule up to 2^53 mJ: 280 years at 1 kW.
-    fn joules(&self) -> Option<f64> {
-        self.counters.energy_mj().map(|millijoules| millijoules as f64 / 1000.0)
     }
 }
 

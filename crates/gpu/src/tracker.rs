@@ -133,14 +133,14 @@ impl GpuTracker {
             WorkerOutcome::Unidentified(GpuState::Ok) => self.set_state(index, GpuState::Lost, call),
             WorkerOutcome::Unidentified(state) => self.set_state(index, state, call),
             WorkerOutcome::Polled(state, poll) => {
-                let of_health = poll.health.iter().flat_map(|health| &health.failures);
-                for failure in of_health {
+                for failure in poll.slow_failures.iter().flatten() {
                     self.count(failure);
                     call = Some(failure.call);
                 }
                 self.set_state(index, state, call);
-                let impossible = self.gpu_at(index).map(|gpu| gpu.absorb(*poll, failures)).unwrap_or_default();
-                impossible.iter().for_each(|failure| self.count(failure));
+                if let Some(gpu) = self.gpu_at(index) {
+                    gpu.absorb(*poll, failures);
+                }
             }
             WorkerOutcome::XidsRegistered => {
                 if let Some(gpu) = self.gpu_at(index) {
@@ -233,8 +233,7 @@ impl GpuTracker {
         {
             gpu.set_state(GpuState::Lost, None);
         }
-        let gpu = self.gpus.entry(uuid).or_insert_with(|| TrackedGpu::new(identity.clone()));
-        gpu.identified(identity);
+        self.gpus.entry(uuid).or_default().snapshot.identity = identity;
         self.raise_expected();
     }
 

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use super::super::event::{HealthReadings, PollReadings};
+use super::super::event::PollReadings;
 use super::*;
-use trtllm_records::gpu::{GpuHealth, GpuPoll, GpuReadings};
+use trtllm_records::gpu::{GpuPoll, GpuReadings};
 
 const A: &str = "GPU-a";
 const B: &str = "GPU-b";
@@ -33,24 +33,22 @@ fn identified(index: u32, uuid: &str) -> WorkerOutcome {
     WorkerOutcome::Identified(GpuIdentity { uuid: uuid.to_owned(), index, ..GpuIdentity::default() })
 }
 
-fn polled(power: f64, energy_mj: u64) -> WorkerOutcome {
+fn outcome(state: GpuState, readings: GpuReadings, slow_failures: Option<Vec<CallFailure>>) -> WorkerOutcome {
+    WorkerOutcome::Polled(state, Box::new(PollReadings { readings, poll: POLL, slow_failures }))
+}
+
+fn polled(power: f64, joules: f64) -> WorkerOutcome {
     let readings =
-        GpuReadings { power_usage_watts: Some(power), energy_counter_mj: Some(energy_mj), ..GpuReadings::default() };
-    WorkerOutcome::Polled(GpuState::Ok, Box::new(PollReadings { readings, health: None, poll: POLL }))
+        GpuReadings { power_usage_watts: Some(power), energy_joules: Some(joules), ..GpuReadings::default() };
+    outcome(GpuState::Ok, readings, None)
 }
 
 fn lost() -> WorkerOutcome {
-    let poll = PollReadings { readings: GpuReadings::default(), health: None, poll: POLL };
-    WorkerOutcome::Polled(GpuState::Lost, Box::new(poll))
+    outcome(GpuState::Lost, GpuReadings::default(), None)
 }
 
-/// A slow poll with this number of PCIe replays, or with a failed call that reads them.
-fn slow_poll(replays: Option<u64>) -> WorkerOutcome {
-    let health = GpuHealth { pcie_replays: replays, ..GpuHealth::default() };
-    let failed = CallFailure { call: "field_values", error: "unknown" };
-    let failures = if replays.is_none() { vec![failed] } else { Vec::new() };
-    let health = Some(HealthReadings { health, failures });
-    WorkerOutcome::Polled(GpuState::Ok, Box::new(PollReadings { readings: GpuReadings::default(), health, poll: POLL }))
+fn slow_poll(failures: &[CallFailure]) -> WorkerOutcome {
+    outcome(GpuState::Ok, GpuReadings::default(), Some(failures.to_vec()))
 }
 
 fn gpu(tracker: &GpuTracker, uuid: &str) -> Gpu {
@@ -58,38 +56,17 @@ fn gpu(tracker: &GpuTracker, uuid: &str) -> Gpu {
 }
 
 #[test]
-fn an_impossible_counter_is_absent_and_counted_once_per_reading() {
-    let mut tracker = tracker(1);
-    report(&mut tracker, 0, identified(0, A), &[]);
-    report(&mut tracker, 0, polled(70.0, 9_000), &[]);
-    report(&mut tracker, 0, polled(70.0, u64::MAX), &[]);
-    assert_eq!(gpu(&tracker, A).readings.energy_counter_mj, None);
-    assert_eq!(gpu(&tracker, A).readings.energy_joules, Some(0.0));
-    report(&mut tracker, 0, slow_poll(Some(5)), &[]);
-    report(&mut tracker, 0, slow_poll(Some(4_000_000_000)), &[]);
-    // The fast polls in between do not read this counter.
-    report(&mut tracker, 0, polled(70.0, 9_000), &[]);
-    assert_eq!(gpu(&tracker, A).readings.health.pcie_replays, None);
-    report(&mut tracker, 0, slow_poll(Some(6)), &[]);
-    report(&mut tracker, 0, polled(70.0, 9_000), &[]);
-    assert_eq!(gpu(&tracker, A).readings.health.pcie_replays, Some(6));
-    let impossible = |call| ReadError { call, error: "impossible", count: 1 };
-    let expected = [impossible("field_pcie_replay"), impossible("total_energy_consumption")];
-    assert_eq!(tracker.inventory().read_errors, expected);
-}
-
-#[test]
 fn a_failed_call_of_a_slow_poll_does_not_succeed_again_with_a_fast_poll() {
     let mut tracker = tracker(1);
     report(&mut tracker, 0, identified(0, A), &[]);
-    for outcome in [slow_poll(None), polled(70.0, 0), slow_poll(None), polled(70.0, 0)] {
+    let failed = CallFailure { call: "field_values", error: "unknown" };
+    for outcome in [slow_poll(&[failed]), polled(70.0, 0.0), slow_poll(&[failed]), polled(70.0, 0.0)] {
         report(&mut tracker, 0, outcome, &[]);
-        let failing = &tracker.gpus[A].failing_health;
-        assert_eq!(failing, &[CallFailure { call: "field_values", error: "unknown" }]);
+        assert_eq!(tracker.gpus[A].failing_slow, [failed]);
     }
     assert_eq!(tracker.inventory().read_errors, [ReadError { call: "field_values", error: "unknown", count: 2 }]);
-    report(&mut tracker, 0, slow_poll(Some(0)), &[]);
-    assert_eq!(tracker.gpus[A].failing_health, []);
+    report(&mut tracker, 0, slow_poll(&[]), &[]);
+    assert_eq!(tracker.gpus[A].failing_slow, []);
 }
 
 #[test]
@@ -98,9 +75,9 @@ fn of_two_gpus_with_the_same_uuid_only_the_first_is_shown_whichever_is_identifie
         let mut tracker = tracker(2);
         for index in order {
             report(&mut tracker, index, identified(index, A), &[]);
-            report(&mut tracker, index, polled(100.0 + f64::from(index), 1_000), &[]);
+            report(&mut tracker, index, polled(100.0 + f64::from(index), 0.0), &[]);
         }
-        for (index, energy) in [(0, 1_500), (1, 900_000), (0, 1_500), (1, 900_000)] {
+        for (index, energy) in [(0, 0.5), (1, 899.0), (0, 0.5), (1, 899.0)] {
             report(&mut tracker, index, polled(100.0 + f64::from(index), energy), &[]);
             report(&mut tracker, index, WorkerOutcome::Xid { code: u64::from(index), at_us: 1 }, &[]);
         }
@@ -123,7 +100,7 @@ fn a_gpu_with_a_blank_uuid_is_not_shown_until_it_has_one() {
     for _ in 0..2 {
         report(&mut tracker, 1, WorkerOutcome::Unidentified(GpuState::Ok), &[("uuid", "impossible")]);
     }
-    report(&mut tracker, 0, polled(70.0, 0), &[]);
+    report(&mut tracker, 0, polled(70.0, 0.0), &[]);
     let inventory = tracker.inventory();
     assert_eq!((inventory.gpus.len(), inventory.excluded), (1, 1));
     assert_eq!(inventory.read_errors, [ReadError { call: "uuid", error: "impossible", count: 2 }]);
@@ -131,7 +108,7 @@ fn a_gpu_with_a_blank_uuid_is_not_shown_until_it_has_one() {
     report(&mut tracker, 0, lost(), &[]);
     assert!(tracker.session_is_useful());
     report(&mut tracker, 1, identified(1, B), &[]);
-    report(&mut tracker, 1, polled(80.0, 0), &[]);
+    report(&mut tracker, 1, polled(80.0, 0.0), &[]);
     assert_eq!((gpu(&tracker, B).state, tracker.inventory().excluded), (GpuState::Ok, 0));
 }
 
@@ -170,13 +147,13 @@ fn a_gpu_that_returns_at_another_index_is_the_same_gpu() {
     let mut tracker = tracker(2);
     report(&mut tracker, 0, identified(0, A), &[]);
     report(&mut tracker, 1, identified(1, B), &[]);
-    report(&mut tracker, 0, polled(70.0, 0), &[]);
-    report(&mut tracker, 1, polled(70.0, 0), &[]);
-    report(&mut tracker, 1, polled(70.0, 3_000), &[]);
+    report(&mut tracker, 0, polled(70.0, 0.0), &[]);
+    report(&mut tracker, 1, polled(70.0, 0.0), &[]);
+    report(&mut tracker, 1, polled(70.0, 3.0), &[]);
     // The driver was reloaded without A, so B has index 0.
     tracker.identified.clear();
     report(&mut tracker, 0, identified(0, B), &[]);
-    report(&mut tracker, 0, polled(75.0, 4_000), &[]);
+    report(&mut tracker, 0, polled(75.0, 4.0), &[]);
     assert_eq!(gpu(&tracker, A).state, GpuState::Lost);
     assert_eq!(gpu(&tracker, B).identity.index, 0);
     assert_eq!(gpu(&tracker, B).readings.energy_joules, Some(4.0));

@@ -13,7 +13,8 @@ use nvml_wrapper::enums::device::DeviceArchitecture;
 use nvml_wrapper::error::NvmlError;
 
 use super::config::GpuConfig;
-use super::event::{Event, HealthReadings, PollReadings, WorkerOutcome, WorkerReport, monotonic, now_us};
+use super::counters::{Counters, CountersOfGpus};
+use super::event::{Event, PollReadings, WorkerOutcome, WorkerReport, monotonic, now_us};
 use super::gpu_filter::GpuFilter;
 use super::limits::{IMPOSSIBLE, is_blank};
 use super::nvml::Session;
@@ -29,6 +30,7 @@ pub(super) struct Worker {
     pub(super) config: Arc<GpuConfig>,
     pub(super) filter: Arc<GpuFilter>,
     pub(super) current_call: CurrentCall,
+    pub(super) counters: CountersOfGpus,
     pub(super) events: mpsc::Sender<Event>,
 }
 
@@ -68,8 +70,8 @@ impl Worker {
 
     /// Gets a device handle and polls it until the GPU fails. Returns whether to try again later.
     fn attempt(&self, stop: &StopSignal) -> bool {
-        let mut unsupported = Unsupported::default();
-        let mut probe = Probe::new(&self.current_call, &mut unsupported);
+        let (mut unsupported, mut none) = (Unsupported::default(), Counters::default());
+        let mut probe = Probe::new(&self.current_call, &mut unsupported, &mut none);
         let device = probe.call("device_by_index", || self.session.nvml.device_by_index(self.index));
         let identity = device.as_ref().and_then(|device| read_identity(device, self.index, &mut probe));
         let (Some(device), Some(identity)) = (device, identity) else {
@@ -81,12 +83,21 @@ impl Worker {
             self.report(WorkerOutcome::Excluded, probe.failures);
             return false;
         }
-        self.report(WorkerOutcome::Identified(identity), probe.failures) && self.poll(&device, stop)
+        let uuid = identity.uuid.clone();
+        if !self.report(WorkerOutcome::Identified(identity), probe.failures) {
+            return false;
+        }
+        // Taken, so that a second GPU with this UUID has counters of its own.
+        let mut counters = self.counters.lock().remove(&uuid).unwrap_or_default();
+        counters.expect_restart();
+        let tries_again = self.poll(&device, &mut counters, stop);
+        self.counters.lock().insert(uuid, counters);
+        tries_again
     }
 
     /// Polls until the GPU fails. Returns whether to try again later with a new handle. If every call fails, but no
     /// error concerns the whole GPU, polling continues.
-    fn poll<'nvml>(&'nvml self, device: &Device<'nvml>, stop: &StopSignal) -> bool {
+    fn poll<'nvml>(&'nvml self, device: &Device<'nvml>, counters: &mut Counters, stop: &StopSignal) -> bool {
         let GpuConfig { interval, timing, .. } = &*self.config;
         let max_poll_time = (*interval).max(Duration::from_secs(1)).min(timing.call_deadline);
         let mut kept = PollState::new(&self.config, self.session.driver_version.as_deref());
@@ -96,10 +107,8 @@ impl Worker {
         loop {
             unsupported.expire(timing.unsupported_retry);
             let begun = Instant::now();
-            let mut probe = Probe::new(&self.current_call, &mut unsupported);
-            let readings = kept.read(device, &mut probe);
-            let fast_failures = probe.failures.len();
-            let health = kept.read_health(device, &mut probe);
+            let mut probe = Probe::new(&self.current_call, &mut unsupported, counters);
+            let (readings, slow_failures) = kept.read(device, &mut probe);
             let (state, failed) = (probe.state(), probe.gpu_failed());
             let took = begun.elapsed();
             // A call hung, so what was read before it is outdated. Poll again at once, but only once, because a driver may
@@ -113,11 +122,13 @@ impl Worker {
             retried = too_slow;
             let poll = GpuPoll { at_us: now_us(), monotonic: monotonic(), took };
             let mut failures = probe.failures;
-            let outcome = state.map_or_else(WorkerOutcome::SessionLost, |state| {
-                let health =
-                    health.map(|health| HealthReadings { health, failures: failures.split_off(fast_failures) });
-                WorkerOutcome::Polled(state, Box::new(PollReadings { readings, health, poll }))
-            });
+            let outcome = match state {
+                Ok(state) => WorkerOutcome::Polled(state, Box::new(PollReadings { readings, poll, slow_failures })),
+                Err(state) => {
+                    failures.extend(slow_failures.into_iter().flatten());
+                    WorkerOutcome::SessionLost(state)
+                }
+            };
             if !self.report(outcome, failures) || state.is_err() {
                 return false;
             }
