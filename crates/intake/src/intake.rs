@@ -85,15 +85,15 @@ impl Intake {
     pub fn new(slot: Arc<EngineSlot>, stale_after: Duration) -> Self {
         slot.lock().observed = ObservedEngine::new(stale_after).with_objectives(slot.name.objectives);
         Self {
-            slot,
             state: EngineState::Starting,
-            log: SourceLog::default(),
+            log: SourceLog::new(slot.name.clone()),
             unknown_keys: None,
             has_messages: false,
             implausible: 0,
             recorder: None,
             restarts: 0,
             recorded: None,
+            slot,
         }
     }
 
@@ -332,7 +332,7 @@ impl Intake {
             if engine.source.endpoint_error.as_deref() != error.as_deref() {
                 engine.source.endpoint_error = error.map(Into::into);
             }
-            self.log.endpoint(&self.slot.name, engine.source.endpoint_error.as_ref(), now);
+            self.log.endpoint(engine.source.endpoint_error.as_ref(), now);
         }
         let Some(unknown_keys) = self.unknown_keys.filter(|_| !batch.keys.is_empty()) else { return };
         let unknown = unknown_keys(std::mem::take(&mut batch.keys));
@@ -344,7 +344,7 @@ impl Intake {
             return;
         }
         *known = all.into_iter().take(MAX_UNREAD_KEYS).collect();
-        self.log.keys(&self.slot.name, known, now);
+        self.log.keys(known, now);
     }
 
     /// Counts every failure, logs each change.
@@ -362,7 +362,7 @@ impl Intake {
         engine.source.no_statistics = !engine.source.ready && matches!(error, Some(SourceError::NoStatistics { .. }));
         engine.source.loading = None;
         engine.source.last_failure = error.map(failure);
-        self.log.failure(&self.slot.name, error, engine.source.meaning_of_503(), now);
+        self.log.failure(error, engine.source.meaning_of_503(), now);
         engine.source.unanswered_since_us =
             error.is_some().then(|| engine.source.unanswered_since_us.unwrap_or(at.unix_us));
     }
@@ -384,8 +384,8 @@ impl Intake {
                 *totals.entry(field).or_default() += count;
             }
         }
-        self.log.values(&self.slot.name, values.keys().copied(), now);
-        self.log.rejections(&self.slot.name, rejected, self.has_messages, now);
+        self.log.values(values.keys().copied(), now);
+        self.log.rejections(rejected, self.has_messages, now);
         self.has_messages = false;
     }
 
@@ -397,18 +397,18 @@ impl Intake {
         notice: Option<&'static str>,
         now: Instant,
     ) {
-        self.log.losses(&self.slot.name, &engine.observed.fold.totals, now);
+        self.log.losses(&engine.observed.fold.totals, now);
         engine.source.only_requests = only_requests;
         engine.source.records_missing = !only_requests && engine.observed.fold.health.records_are_missing(now);
         let several = engine.observed.fold.has_several_engines().then_some(SEVERAL_ENGINES);
         engine.source.notice = several.or(notice).or(engine.source.records_missing.then_some(MISSING_RECORDS));
-        self.log.notice(&self.slot.name, engine.source.notice, now);
+        self.log.notice(engine.source.notice, now);
     }
 
     fn publish(&mut self, engine: &mut Engine, now: Instant) {
         engine.state = engine.observed.fold.health.state(now);
         self.state = engine.state;
-        self.log.state(&self.slot.name, self.state, now);
+        self.log.state(self.state, now);
     }
 }
 

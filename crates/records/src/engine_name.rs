@@ -3,7 +3,7 @@
 use super::objectives::Objectives;
 
 /// The identity of an engine: the labels of its series, and the objectives that its users were promised.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct EngineName {
     pub model: String,
     pub version: String,
