@@ -124,7 +124,7 @@ fn a_record_that_is_kept_for_the_api_takes_a_few_kilobytes_whatever_is_in_it() {
             // The exporter also keeps records one at a time, as they arrive.
             for _ in 0..2 * RECENT_RECORDS {
                 let most = slot.most_records();
-                slot.lock().keep_records(vec![(Box::new(record.clone()), None)], most);
+                slot.lock().keep_record(&mut record.clone(), most);
             }
         });
         let kept = bytes(u64::try_from(kept.bytes_current).unwrap());

@@ -10,6 +10,6 @@ mod state;
 
 pub use engine::{Engine, KeptRecord};
 pub use judgement::EngineJudgement;
-pub use slot::{EngineOrigin, EngineSlot, LockedEngine, SourceIndex, copy_to_keep};
+pub use slot::{EngineOrigin, EngineSlot, LockedEngine, SourceIndex};
 pub use source::{SourceMetrics, SourceStatus, StartPhase};
 pub use state::State;

@@ -8,7 +8,6 @@ use parking_lot::{Mutex, MutexGuard};
 
 use super::engine::{Engine, KeptRecord};
 use super::judgement::EngineJudgement;
-use trtllm_fold::batch_time::TimedBatch;
 use trtllm_records::gpu::PodName;
 use trtllm_records::{EngineName, IterationStats, RECENT_RECORDS};
 
@@ -131,22 +130,12 @@ impl EngineSlot {
 }
 
 impl Engine {
-    /// Keeps the last of these records for the API, without the parts that are large or unbounded. `most`: see
-    /// [`EngineSlot::most_records`].
-    pub fn keep_records(&mut self, records: Vec<(Box<IterationStats>, Option<TimedBatch>)>, most: usize) {
-        let old = records.len().saturating_sub(most);
-        let kept: Vec<KeptRecord> = records
-            .into_iter()
-            .skip(old)
-            .map(|(mut record, timed)| {
-                drop_large_parts(&mut record);
-                KeptRecord { record: Arc::new(*record), timed }
-            })
-            .collect();
-        let room = most.saturating_sub(kept.len());
-        let old = self.recent.len().saturating_sub(room);
-        self.recent.drain(..old);
-        self.recent.extend(kept);
+    /// Keeps a copy of the record that was folded last for the API. `most`: see [`EngineSlot::most_records`].
+    pub fn keep_record(&mut self, record: &mut IterationStats, most: usize) {
+        let first = (self.recent.len() + 1).saturating_sub(most);
+        self.recent.drain(..first);
+        let (record, timed) = (Arc::new(copy_without_large_parts(record)), self.observed.fold.timed_batch);
+        self.recent.push_back(KeptRecord { record, timed });
     }
 
     /// The last `count` records, oldest first.
@@ -156,37 +145,26 @@ impl Engine {
     }
 }
 
-/// A copy for [`Engine::keep_records`], without the parts that this function drops.
-#[must_use]
-pub fn copy_to_keep(record: &mut IterationStats) -> Box<IterationStats> {
+/// The fields of KV cache manager V2 take more memory than the rest of a record. The numbers of request rows, windows
+/// and cache levels have no bound.
+fn copy_without_large_parts(record: &mut IterationStats) -> IterationStats {
     let large = (
         record.request_stats.take(),
         record.kv_cache_iteration_stats_by_pool_group.take(),
         record.kv_cache_iteration_stats_by_cold_pool_group.take(),
         record.kv_cache_iteration_stats_by_lifecycle.take(),
     );
-    let copy = Box::new(record.clone());
+    let mut copy = record.clone();
     (
         record.request_stats,
         record.kv_cache_iteration_stats_by_pool_group,
         record.kv_cache_iteration_stats_by_cold_pool_group,
         record.kv_cache_iteration_stats_by_lifecycle,
     ) = large;
+    copy.kv_cache_iteration_stats.take_if(|windows| windows.0.len() > KEPT_WINDOWS);
+    copy.iter_cached_tokens_by_level.take_if(|levels| levels.len() > KEPT_WINDOWS);
+    copy.kv_cache_level_tiers.take_if(|tiers| tiers.len() > KEPT_WINDOWS || tiers.iter().any(|tier| tier.len() > 64));
     copy
-}
-
-/// The fields of KV cache manager V2 take more memory than the rest of a record. The numbers of request rows, windows
-/// and cache levels have no bound.
-fn drop_large_parts(record: &mut IterationStats) {
-    record.request_stats = None;
-    record.kv_cache_iteration_stats_by_pool_group = None;
-    record.kv_cache_iteration_stats_by_cold_pool_group = None;
-    record.kv_cache_iteration_stats_by_lifecycle = None;
-    record.kv_cache_iteration_stats.take_if(|windows| windows.0.len() > KEPT_WINDOWS);
-    // Most records have one window, in a vector with capacity for four.
-    record.kv_cache_iteration_stats.iter_mut().for_each(|windows| windows.0.shrink_to_fit());
-    record.iter_cached_tokens_by_level.take_if(|levels| levels.len() > KEPT_WINDOWS);
-    record.kv_cache_level_tiers.take_if(|tiers| tiers.len() > KEPT_WINDOWS || tiers.iter().any(|tier| tier.len() > 64));
 }
 
 #[cfg(test)]
@@ -200,8 +178,10 @@ mod tests {
             let state = State::new(vec![EngineName::new("m", "1", "test"); engines]);
             let slot = &state.slots()[0];
             for _ in 0..2 {
-                let record = |iter| Box::new(IterationStats { iter: Some(iter), ..Default::default() });
-                slot.lock().keep_records((0..100).map(|iter| (record(iter), None)).collect(), slot.most_records());
+                for iter in 0..100 {
+                    let mut record = IterationStats { iter: Some(iter), ..Default::default() };
+                    slot.lock().keep_record(&mut record, slot.most_records());
+                }
             }
             let kept = slot.lock().recent_records(usize::MAX);
             assert_eq!((kept.len(), kept[kept.len() - 1].record.iter), (each, Some(99)), "{engines} engines");

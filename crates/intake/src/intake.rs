@@ -7,14 +7,13 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use trtllm_analysis::ObservedEngine;
 use trtllm_analysis::iteration_sums::ConfiguredLimits;
-use trtllm_engines::{Engine, EngineSlot, LockedEngine, copy_to_keep};
+use trtllm_engines::{Engine, EngineSlot, LockedEngine};
 use trtllm_fold::{EngineState, Implausible, SEVERAL_ENGINES};
 use trtllm_recording::recorder::EngineRecorder;
 use trtllm_recording::{Entry, Line, RecordedMoment, Settled};
 use trtllm_records::gpu::Gpu;
 use trtllm_records::{
-    BenchReport, EngineAbout, EngineSettings, ErrorKind, Message, PollFailure, RECENT_RECORDS, RejectCounts,
-    RejectReason,
+    BenchReport, EngineAbout, EngineSettings, ErrorKind, Message, PollFailure, RejectCounts, RejectReason,
 };
 use trtllm_service::printable::one_line;
 use trtllm_sources::{Batch, OpenError, Presence, SourceError};
@@ -167,26 +166,16 @@ impl Intake {
     /// Folds the messages, gives them to the recorder, and keeps the last records for the API.
     fn fold_messages(&mut self, engine: &mut Engine, batch: &mut Batch, at: Moment) {
         let at = self.recordable(at);
-        // With a recorder, only the records that the API keeps are copied.
-        let copied_from = batch.messages.len().saturating_sub(RECENT_RECORDS);
-        let mut records = Vec::new();
-        for (index, mut message) in batch.drain().enumerate() {
+        let most = self.slot.most_records();
+        let mut not_kept = records_in(&batch.messages).saturating_sub(most);
+        for mut message in batch.drain() {
             let folded = fold_message(engine, &message, at);
             self.note_folded(folded);
-            let Some(recorder) = &mut self.recorder else {
-                if let Message::Record(record) = message {
-                    records.push((record, engine.observed.fold.timed_batch));
-                }
-                continue;
-            };
-            if let Message::Record(record) = &mut message
-                && index >= copied_from
-            {
-                records.push((copy_to_keep(record), engine.observed.fold.timed_batch));
+            keep_record(engine, &mut message, &mut not_kept, most);
+            if let Some(recorder) = &mut self.recorder {
+                recorder.message(message, at.to_record());
             }
-            recorder.message(message, at.to_record());
         }
-        engine.keep_records(records, self.slot.most_records());
     }
 
     /// Folds lines of a recording, and gives them to the recorder as they are. The lines belong to a poll that has not ended.
@@ -196,21 +185,23 @@ impl Intake {
         }
         let slot = Arc::clone(&self.slot);
         let engine = &mut **slot.lock();
-        let copied_from = lines.len().saturating_sub(RECENT_RECORDS);
-        let mut records = Vec::new();
-        for (index, mut line) in lines.into_iter().enumerate() {
+        let most = self.slot.most_records();
+        let mut not_kept = records_in(
+            lines
+                .iter()
+                .filter_map(|line| if let Entry::Message(message) = &line.entry { Some(message) } else { None }),
+        )
+        .saturating_sub(most);
+        for mut line in lines {
             let folded = self.fold_entry(engine, &line.entry, Moment::recorded(line.at), now);
             self.note_folded(folded);
-            if let Entry::Message(Message::Record(record)) = &mut line.entry
-                && index >= copied_from
-            {
-                records.push((copy_to_keep(record), engine.observed.fold.timed_batch));
+            if let Entry::Message(message) = &mut line.entry {
+                keep_record(engine, message, &mut not_kept, most);
             }
             if let Some(recorder) = &mut self.recorder {
                 recorder.line(line);
             }
         }
-        engine.keep_records(records, self.slot.most_records());
     }
 
     fn note_folded(&mut self, folded: Result<(), Implausible>) {
@@ -409,6 +400,19 @@ impl Intake {
         engine.state = engine.observed.fold.health.state(now);
         self.state = engine.state;
         self.log.state(self.state, now);
+    }
+}
+
+fn records_in<'m>(messages: impl IntoIterator<Item = &'m Message>) -> usize {
+    messages.into_iter().filter(|message| matches!(message, Message::Record(_))).count()
+}
+
+/// Keeps a copy of a record for the API, unless it is one of the first `not_kept` of its poll.
+fn keep_record(engine: &mut Engine, message: &mut Message, not_kept: &mut usize, most: usize) {
+    let Message::Record(record) = message else { return };
+    match not_kept.checked_sub(1) {
+        Some(rest) => *not_kept = rest,
+        None => engine.keep_record(record, most),
     }
 }
 
