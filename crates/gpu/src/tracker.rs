@@ -23,16 +23,15 @@ pub(super) struct GpuTracker {
     logged_unmatched: BTreeSet<String>,
     /// The inventory without its GPUs and pods.
     inventory: GpuInventory,
-    /// Every GPU by its UUID.
-    gpus: BTreeMap<String, TrackedGpu>,
-    /// UUID of the GPU that was last seen at each NVML index.
+    /// Every GPU by its UUID and the NVML index at which it was last seen.
+    gpus: BTreeMap<(String, u32), TrackedGpu>,
+    /// UUID of the GPU that was last seen at each index.
     by_index: BTreeMap<u32, String>,
-    /// The latest state of each index that was reported in this session; `None` for a GPU that the filter excludes.
+    /// The latest state of each index that was reported in this session; `None` for a GPU that is not shown, because the filter
+    /// excludes it or its UUID is blank.
     states: BTreeMap<u32, Option<GpuState>>,
-    /// The UUID of each index that was identified in this session.
-    identified: BTreeMap<u32, String>,
-    /// The indexes whose GPU has a blank UUID or that of another GPU. They are not shown.
-    refused: BTreeSet<u32>,
+    /// The indexes that were identified in this session.
+    identified: BTreeSet<u32>,
     /// Number of indexes in this session.
     enumerated: u32,
     assignments: Vec<DeviceAssignment>,
@@ -63,7 +62,6 @@ impl GpuTracker {
         }
         self.states.clear();
         self.identified.clear();
-        self.refused.clear();
         self.enumerated = *gpus;
     }
 
@@ -127,7 +125,9 @@ impl GpuTracker {
             }
             WorkerOutcome::Identified(identity) => self.identify(identity, &failures),
             WorkerOutcome::Unidentified(_) if failures.last().is_some_and(|failure| failure.error == IMPOSSIBLE) => {
-                self.blank_uuid(index);
+                if self.states.insert(index, None) != Some(None) {
+                    tracing::warn!(index, "GPU has a blank UUID and is not shown; compare with nvidia-smi -L");
+                }
             }
             // Without a UUID the GPU cannot be shown, even if other calls succeed.
             WorkerOutcome::Unidentified(GpuState::Ok) => self.set_state(index, GpuState::Lost, call),
@@ -205,83 +205,58 @@ impl GpuTracker {
     pub(super) fn inventory(&self) -> GpuInventory {
         let listed = self.gpus.values().filter(|gpu| gpu.is_listed);
         let mut gpus: Vec<Gpu> = listed.map(|gpu| gpu.snapshot.clone()).collect();
+        // The series of two GPUs with the same UUID would be the same, so only that with the lower index is shown.
+        let listed = gpus.len();
+        gpus.dedup_by(|other, gpu| other.identity.uuid == gpu.identity.uuid);
+        let duplicates = listed - gpus.len();
         gpus.sort_by_key(|gpu| gpu.identity.index);
         let (pods, pods_with_other_gpus) = device_assignment::resolve(&self.assignments, &gpus);
-        let excluded = self.states.values().filter(|state| state.is_none()).count() + self.refused.len();
+        let excluded = self.states.values().filter(|state| state.is_none()).count() + duplicates;
         GpuInventory { gpus, pods, pods_with_other_gpus, excluded, ..self.inventory.clone() }
     }
 
     fn gpu_at(&mut self, index: u32) -> Option<&mut TrackedGpu> {
-        if self.refused.contains(&index) {
-            return None;
-        }
-        self.by_index.get(&index).and_then(|uuid| self.gpus.get_mut(uuid))
+        let uuid = self.by_index.get(&index)?;
+        self.gpus.get_mut(&(uuid.clone(), index))
     }
 
     fn identify(&mut self, identity: GpuIdentity, failures: &[CallFailure]) {
         for CallFailure { call, error } in failures {
             tracing::warn!(gpu_uuid = %identity.uuid, call, error, "some GPU identity fields are unavailable");
         }
-        let uuid = identity.uuid.clone();
-        if self.is_duplicate(&identity) {
-            return self.raise_expected();
+        let GpuIdentity { uuid, index, .. } = &identity;
+        let key = (uuid.clone(), *index);
+        self.identified.insert(*index);
+        if !self.gpus.contains_key(&key) {
+            let (here, before): (Vec<_>, Vec<_>) = self
+                .gpus
+                .keys()
+                .filter(|(other, _)| other == uuid)
+                .partition(|(_, other)| self.identified.contains(other) && self.by_index.get(other) == Some(uuid));
+            if let Some((_, other)) = here.first() {
+                tracing::warn!(gpu_uuid = %uuid, index, other, "two GPUs have the same UUID, so only the first is shown; compare with nvidia-smi -L");
+            }
+            // A GPU of an earlier session may have another index now.
+            let before = before.first().copied().cloned();
+            let gpu = before.and_then(|before| self.gpus.remove(&before)).unwrap_or_default();
+            self.gpus.insert(key.clone(), gpu);
         }
         // If another GPU has taken this index, the previous GPU is no longer visible to NVML.
-        if let Some(previous) = self.by_index.insert(identity.index, uuid.clone()).filter(|previous| *previous != uuid)
-            && let Some(gpu) = self.gpus.get_mut(&previous)
-            && gpu.snapshot.identity.index == identity.index
+        if let Some(previous) = self.by_index.insert(*index, uuid.clone()).filter(|previous| previous != uuid)
+            && let Some(gpu) = self.gpus.get_mut(&(previous, *index))
         {
             gpu.set_state(GpuState::Lost, None);
         }
-        self.gpus.entry(uuid).or_default().snapshot.identity = identity;
-        self.raise_expected();
-    }
-
-    fn raise_expected(&mut self) {
-        let known = u32::try_from(self.gpus.len() + self.refused.len()).unwrap_or(u32::MAX);
-        self.inventory.expected = self.inventory.expected.max(known);
-    }
-
-    /// The GPU answers, but its UUID is blank.
-    fn blank_uuid(&mut self, index: u32) {
-        if self.gpu_at(index).is_some() {
-            return self.set_state(index, GpuState::Lost, Some("uuid"));
-        }
-        self.states.insert(index, Some(GpuState::Ok));
-        if self.refused.insert(index) {
-            tracing::warn!(index, "GPU has a blank UUID and is not shown; compare with nvidia-smi -L");
-        }
-    }
-
-    /// Whether another GPU of this session has the same UUID. The readings of both would be mixed, so only that with the lower
-    /// index is shown.
-    fn is_duplicate(&mut self, identity: &GpuIdentity) -> bool {
-        let GpuIdentity { uuid, index, .. } = identity;
-        self.identified.insert(*index, uuid.clone());
-        self.refused.remove(index);
-        let indexes: Vec<u32> =
-            self.identified.iter().filter(|(_, other)| *other == uuid).map(|(index, _)| *index).collect();
-        for duplicate in &indexes[1..] {
-            if self.refused.insert(*duplicate) {
-                let shown = indexes[0];
-                tracing::warn!(gpu_uuid = %uuid, index = duplicate, shown, "two GPUs have the same UUID, so only the first is shown; compare with nvidia-smi -L");
-                self.by_index.remove(duplicate);
-                // The second GPU was identified first. What was read of it is not from the first.
-                if duplicate != index {
-                    self.gpus.remove(uuid);
-                }
-            }
-        }
-        self.refused.contains(index)
+        self.gpus.entry(key).or_default().snapshot.identity = identity;
+        self.inventory.expected = self.inventory.expected.max(u32::try_from(self.gpus.len()).unwrap_or(u32::MAX));
     }
 
     /// `call`: the NVML call that led to the state.
     fn set_state(&mut self, index: u32, state: GpuState, call: Option<&'static str>) {
         let previous = self.states.insert(index, Some(state));
-        let is_refused = self.refused.contains(&index);
         match self.gpu_at(index) {
             Some(gpu) => gpu.set_state(state, call),
-            None if previous != Some(Some(state)) && !is_refused => {
+            None if previous != Some(Some(state)) => {
                 tracing::warn!(
                     index,
                     ?state,

@@ -62,11 +62,11 @@ fn a_failed_call_of_a_slow_poll_does_not_succeed_again_with_a_fast_poll() {
     let failed = CallFailure { call: "field_values", error: "unknown" };
     for outcome in [slow_poll(&[failed]), polled(70.0, 0.0), slow_poll(&[failed]), polled(70.0, 0.0)] {
         report(&mut tracker, 0, outcome, &[]);
-        assert_eq!(tracker.gpus[A].failing_slow, [failed]);
+        assert_eq!(tracker.gpus[&(A.to_owned(), 0)].failing_slow, [failed]);
     }
     assert_eq!(tracker.inventory().read_errors, [ReadError { call: "field_values", error: "unknown", count: 2 }]);
     report(&mut tracker, 0, slow_poll(&[]), &[]);
-    assert_eq!(tracker.gpus[A].failing_slow, []);
+    assert_eq!(tracker.gpus[&(A.to_owned(), 0)].failing_slow, []);
 }
 
 #[test]
@@ -104,9 +104,6 @@ fn a_gpu_with_a_blank_uuid_is_not_shown_until_it_has_one() {
     let inventory = tracker.inventory();
     assert_eq!((inventory.gpus.len(), inventory.excluded), (1, 1));
     assert_eq!(inventory.read_errors, [ReadError { call: "uuid", error: "impossible", count: 2 }]);
-    // The GPU is not lost, so NVML is not opened again.
-    report(&mut tracker, 0, lost(), &[]);
-    assert!(tracker.session_is_useful());
     report(&mut tracker, 1, identified(1, B), &[]);
     report(&mut tracker, 1, polled(80.0, 0.0), &[]);
     assert_eq!((gpu(&tracker, B).state, tracker.inventory().excluded), (GpuState::Ok, 0));
@@ -158,4 +155,26 @@ fn a_gpu_that_returns_at_another_index_is_the_same_gpu() {
     assert_eq!(gpu(&tracker, B).identity.index, 0);
     assert_eq!(gpu(&tracker, B).readings.energy_joules, Some(4.0));
     assert_eq!(tracker.inventory().expected, 2);
+}
+
+#[test]
+fn gpus_that_change_places_are_no_duplicates() {
+    for order in [[0, 1], [1, 0]] {
+        let mut tracker = tracker(2);
+        for (index, uuid) in [(0, A), (1, B)] {
+            report(&mut tracker, index, identified(index, uuid), &[]);
+            report(&mut tracker, index, polled(70.0, 0.0), &[]);
+        }
+        // The driver was reloaded.
+        tracker.identified.clear();
+        for index in order {
+            report(&mut tracker, index, identified(index, [B, A][index as usize]), &[]);
+        }
+        for index in order {
+            report(&mut tracker, index, polled(75.0, 1.0), &[]);
+        }
+        let shown = tracker.inventory().gpus.into_iter().map(|gpu| (gpu.identity.uuid, gpu.state));
+        assert_eq!(shown.collect::<Vec<_>>(), [(B.to_owned(), GpuState::Ok), (A.to_owned(), GpuState::Ok)]);
+        assert_eq!(tracker.inventory().excluded, 0);
+    }
 }
