@@ -25,77 +25,74 @@ pub(super) const RESPONSE: Duration = Duration::from_secs(30);
 /// Longest time between requests. Prometheus closes an idle connection earlier, after five minutes.
 const IDLE: Duration = Duration::from_secs(330);
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum ConnectionPhase {
-    Head,
-    Handling,
-    Sending,
-    Idle,
-}
-
-/// The phase of a connection, with its start and its deadline. A TLS handshake counts as [`ConnectionPhase::Head`].
+/// What a connection waits for, and since when.
 pub(super) struct Progress {
-    phase: ConnectionPhase,
-    since: Instant,
-    deadline: Instant,
-    /// When the peer stopped accepting bytes. `None` while it accepts them.
-    blocked_since: Option<Instant>,
-    /// The last four bytes that were read. They show whether the end of a request was read.
-    tail: [u8; 4],
+    /// Since when the peer has sent and accepted no bytes that are due. `None` while a request is handled.
+    peer_awaited_since: Option<Instant>,
+    /// The peer may send another request. Otherwise a head or a TLS handshake has begun, or a request is being answered.
+    is_idle: bool,
+    response: Option<PendingResponse>,
     /// Bytes of responses that are not sent yet.
     unsent_bytes: usize,
+}
+
+/// A request that is not answered yet.
+struct PendingResponse {
+    since: Instant,
+    limit: Duration,
+    /// The response is ready and is being sent.
+    is_ready: bool,
 }
 
 pub(super) type ConnectionProgress = Mutex<Progress>;
 
 impl Progress {
     fn new() -> Self {
-        let (phase, since) = (ConnectionPhase::Head, Instant::now());
-        Self { phase, since, deadline: since + STALL, blocked_since: None, tail: [0; 4], unsent_bytes: 0 }
+        Self { peer_awaited_since: Some(Instant::now()), is_idle: false, response: None, unsent_bytes: 0 }
     }
 
-    fn enter(&mut self, phase: ConnectionPhase, limit: Duration) {
-        let now = Instant::now();
-        (self.phase, self.since, self.deadline) = (phase, now, now + limit);
-    }
-
-    /// Called when a request's head is complete. The response must be sent within `limit`. Pipelined requests share the
-    /// deadline of the first request.
+    /// Called when a request's head is complete. The response must be sent within `limit`.
     pub(super) fn request_started(&mut self, limit: Duration) {
-        match self.phase {
-            ConnectionPhase::Sending => self.phase = ConnectionPhase::Handling,
-            _ => self.enter(ConnectionPhase::Handling, limit),
-        }
+        (self.peer_awaited_since, self.is_idle) = (None, false);
+        self.response = Some(PendingResponse { since: Instant::now(), limit, is_ready: false });
     }
 
     pub(super) fn response_ready(&mut self, bytes: usize) {
-        self.phase = ConnectionPhase::Sending;
+        self.response.iter_mut().for_each(|response| response.is_ready = true);
         self.unsent_bytes += bytes;
     }
 
-    fn bytes_read(&mut self, bytes: &[u8]) {
-        let last = &bytes[bytes.len().saturating_sub(4)..];
-        self.tail.rotate_left(last.len());
-        self.tail[4 - last.len()..].copy_from_slice(last);
-        if self.phase == ConnectionPhase::Idle {
-            self.enter(ConnectionPhase::Head, STALL);
+    fn bytes_read(&mut self) {
+        if std::mem::take(&mut self.is_idle) {
+            self.peer_awaited_since = Some(Instant::now());
         }
     }
 
     fn bytes_written(&mut self, bytes: usize) {
-        self.blocked_since = None;
+        self.peer_awaited_since = None;
         self.unsent_bytes = self.unsent_bytes.saturating_sub(bytes);
+    }
+
+    /// The peer accepts no bytes.
+    fn blocked(&mut self) {
+        self.peer_awaited_since.get_or_insert_with(Instant::now);
     }
 
     /// Called when hyper has written everything that it had to write.
     fn flushed(&mut self) {
-        if self.phase == ConnectionPhase::Sending {
-            self.bytes_written(usize::MAX);
-            // If the last bytes are not the end of a request, the peer has already sent a part of the next one.
-            let (phase, limit) =
-                if self.tail == *b"\r\n\r\n" { (ConnectionPhase::Idle, IDLE) } else { (ConnectionPhase::Head, STALL) };
-            self.enter(phase, limit);
+        if self.response.take_if(|response| response.is_ready).is_some() {
+            (self.peer_awaited_since, self.is_idle, self.unsent_bytes) = (Some(Instant::now()), true, 0);
         }
+    }
+
+    fn reads_head(&self) -> bool {
+        self.response.is_none() && !self.is_idle
+    }
+
+    fn is_overdue(&self, now: Instant) -> bool {
+        let limit = if self.is_idle { IDLE } else { STALL };
+        self.peer_awaited_since.is_some_and(|since| now > since + limit)
+            || self.response.as_ref().is_some_and(|response| now > response.since + response.limit)
     }
 }
 
@@ -110,7 +107,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Timed<S> {
         let before = into.filled().len();
         ready!(Pin::new(&mut self.stream).poll_read(context, into))?;
         if into.filled().len() > before {
-            self.connection.lock().bytes_read(&into.filled()[before..]);
+            self.connection.lock().bytes_read();
         }
         Poll::Ready(Ok(()))
     }
@@ -126,12 +123,12 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Timed<S> {
         context: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        if self.connection.lock().phase == ConnectionPhase::Head {
+        if self.connection.lock().reads_head() {
             return self.poll_refuse(context, slices);
         }
         let written = Pin::new(&mut self.stream).poll_write_vectored(context, slices);
         match &written {
-            Poll::Pending => _ = self.connection.lock().blocked_since.get_or_insert_with(Instant::now),
+            Poll::Pending => self.connection.lock().blocked(),
             Poll::Ready(bytes) => self.connection.lock().bytes_written(*bytes.as_ref().unwrap_or(&0)),
         }
         written
@@ -145,7 +142,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Timed<S> {
         let flushed = Pin::new(&mut self.stream).poll_flush(context);
         match &flushed {
             // TLS may have accepted bytes that the socket has not.
-            Poll::Pending => _ = self.connection.lock().blocked_since.get_or_insert_with(Instant::now),
+            Poll::Pending => self.connection.lock().blocked(),
             Poll::Ready(_) => self.connection.lock().flushed(),
         }
         flushed
@@ -205,11 +202,7 @@ impl Connections {
         let mut table = self.table();
         if table.len() >= self.limit {
             self.metrics.refused(HttpRefusal::Overloaded);
-            let waiting = |progress: &Progress| match progress.phase {
-                ConnectionPhase::Head | ConnectionPhase::Idle => Some(progress.since),
-                ConnectionPhase::Handling | ConnectionPhase::Sending => progress.blocked_since,
-            };
-            if !abort_first(&mut table, waiting) {
+            if !abort_first(&mut table, |progress| progress.peer_awaited_since) {
                 return;
             }
         }
@@ -221,9 +214,10 @@ impl Connections {
     /// Keeps unsent responses below their limit: aborts the oldest response whose peer accepts no bytes.
     pub(super) fn limit_unsent_bytes(&self) {
         let mut table = self.table();
-        if unsent_bytes(&table) > MAX_UNSENT_BYTES
-            && abort_first(&mut table, |progress| progress.blocked_since.map(|_| progress.since))
-        {
+        let blocked = |progress: &Progress| {
+            progress.response.as_ref().filter(|_| progress.peer_awaited_since.is_some()).map(|response| response.since)
+        };
+        if unsent_bytes(&table) > MAX_UNSENT_BYTES && abort_first(&mut table, blocked) {
             self.metrics.refused(HttpRefusal::Timeout);
         }
     }
@@ -233,13 +227,13 @@ impl Connections {
         let now = Instant::now();
         for (connection, task) in self.table().iter() {
             let mut progress = connection.lock();
-            if now > progress.deadline || progress.blocked_since.is_some_and(|since| now > since + STALL) {
+            if progress.is_overdue(now) {
                 task.abort();
-                if progress.phase != ConnectionPhase::Idle {
+                if !progress.is_idle {
                     self.metrics.refused(HttpRefusal::Timeout);
                 }
                 // So the timeout is counted once, even if the task ends after the next sweep.
-                (progress.phase, progress.blocked_since) = (ConnectionPhase::Idle, None);
+                (progress.is_idle, progress.response) = (true, None);
             }
         }
     }
@@ -249,7 +243,7 @@ impl Connections {
         let deadline = Instant::now() + Duration::from_secs(1);
         while !self.table().is_empty() {
             for (connection, task) in self.table().iter() {
-                if Instant::now() > deadline || connection.lock().phase == ConnectionPhase::Idle {
+                if Instant::now() > deadline || connection.lock().is_idle {
                     task.abort();
                 }
             }
@@ -312,7 +306,7 @@ mod tests {
         let mut progress = connection.lock();
         progress.request_started(RESPONSE);
         progress.response_ready(bytes);
-        progress.blocked_since = Some(Instant::now());
+        progress.blocked();
     }
 
     #[tokio::test(start_paused = true)]
@@ -342,7 +336,9 @@ mod tests {
         let (connections, all) = table(LIMIT).await;
         // The first connection is busy. The second is idle, but the third has waited for longer.
         all[0].lock().request_started(RESPONSE);
-        all[1].lock().enter(ConnectionPhase::Idle, IDLE);
+        all[1].lock().request_started(RESPONSE);
+        all[1].lock().response_ready(1);
+        all[1].lock().flushed();
         let accepted = |connections: &Connections| {
             let mut accepted = false;
             connections.spawn(|_| {
@@ -365,18 +361,19 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn each_phase_has_its_deadline() {
         let (connections, all) = table(5).await;
-        let [_head, response, blocked, idle, late] = &all[..] else { panic!("five connections") };
+        let [_head, response, blocked, idle, next] = &all[..] else { panic!("five connections") };
         response.lock().request_started(Duration::from_secs(20));
         response.lock().response_ready(1);
         block(blocked, 1);
-        for (connection, sent) in [(idle, &b"GET / HTTP/1.1\r\n\r\n"[..]), (late, b"GET / HTTP/1.1\r\n\r\nGET")] {
+        for connection in [idle, next] {
             let mut progress = connection.lock();
-            // The end of a request may be split between two reads.
-            sent.chunks(3).for_each(|bytes| progress.bytes_read(bytes));
+            progress.bytes_read();
             progress.request_started(RESPONSE);
             progress.response_ready(1);
             progress.flushed();
         }
+        // The peer has begun to send another request.
+        next.lock().bytes_read();
         let mut ended = [0; 5];
         for seconds in 1..400 {
             tokio::time::advance(Duration::from_secs(1)).await;
