@@ -2,8 +2,6 @@
 
 use std::collections::VecDeque;
 
-use parking_lot::Mutex;
-
 use trtllm_analysis::window::Window;
 use trtllm_records::BenchReport;
 use trtllm_verdict::findings::Finding;
@@ -36,10 +34,7 @@ pub struct EngineJudgement {
 
 /// The windows of all GPUs, and the counts and findings of the exporter itself.
 #[derive(Debug, Default)]
-pub(super) struct HostJudgement(pub(super) Mutex<HostMarks>);
-
-#[derive(Debug, Default)]
-pub(super) struct HostMarks {
+pub(super) struct HostJudgement {
     pub(super) gpus: Vec<GpuWindow>,
     pub(super) exporter: VecDeque<ExporterMark>,
     pub(super) findings: Vec<Finding>,

@@ -63,7 +63,7 @@ impl State {
     }
 
     fn judge_host(&self, inventory: &GpuInventory, at: f64) {
-        let mut host = self.host.0.lock();
+        let mut host = self.host.lock();
         let windows = &mut host.gpus;
         windows.retain(|window| inventory.gpus.iter().any(|gpu| gpu.identity.uuid == window.uuid));
         for gpu in &inventory.gpus {
@@ -93,20 +93,20 @@ impl State {
     /// The windows of the GPUs that serve an engine, if they are known.
     fn gpus_of(&self, slot: &EngineSlot) -> Vec<GpuWindow> {
         let Some(of_engine) = slot.lock().gpus.clone() else { return Vec::new() };
-        let host = self.host.0.lock();
+        let host = self.host.lock();
         host.gpus.iter().filter(|window| of_engine.uuids.contains(&window.uuid)).cloned().collect()
     }
 
     /// The windows of all GPUs.
     #[must_use]
     pub fn gpu_windows(&self) -> Vec<GpuWindow> {
-        self.host.0.lock().gpus.clone()
+        self.host.lock().gpus.clone()
     }
 
     /// All findings, the most severe first.
     #[must_use]
     pub fn findings(&self) -> Vec<Finding> {
-        let mut found = self.host.0.lock().findings.clone();
+        let mut found = self.host.lock().findings.clone();
         for slot in self.slots().iter() {
             slot.with_judged(|judged| found.extend_from_slice(&judged.findings));
         }

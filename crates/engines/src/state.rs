@@ -17,7 +17,7 @@ pub struct State {
     /// Replaced as a whole when an engine joins or leaves.
     engines: Mutex<Arc<Vec<Arc<EngineSlot>>>>,
     gpus: Mutex<Arc<GpuInventory>>,
-    pub(super) host: HostJudgement,
+    pub(super) host: Mutex<HostJudgement>,
     counts: Arc<EngineCounts>,
     pub refused_publishers: RefusedPublishers,
     /// Unset without a recorder.
@@ -34,7 +34,7 @@ impl State {
         let state = Self {
             engines: Mutex::default(),
             gpus: Mutex::default(),
-            host: HostJudgement::default(),
+            host: Mutex::default(),
             counts: Arc::default(),
             refused_publishers: RefusedPublishers::default(),
             recorder: OnceLock::new(),
