@@ -22,7 +22,7 @@ use trtllm_config::{ConfigError, EngineConfig, SourceSpec};
 use trtllm_engines::State;
 use trtllm_gpu::usage::knows_processes;
 use trtllm_gpu::{self as gpu, GpuConfig, GpuHandle, GpuMode};
-use trtllm_http::listen::{self, Listener};
+use trtllm_http::listen::{self, BindError, Listener};
 use trtllm_http::router::{self, RouterOptions};
 use trtllm_http::server::{HttpServer, MAX_CONNECTIONS};
 use trtllm_page::build;
@@ -195,12 +195,16 @@ async fn start(
     web: Option<WebConfig>,
     stop: Shutdown,
 ) -> Result<Daemon, StartError> {
-    let mut passed = listen::from_systemd()?;
-    let is_ingest = |path: &Path| engines.iter().any(|engine| engine.source == SourceSpec::Socket(path.to_owned()));
     // Without --web.systemd-socket, every Unix socket from systemd is for ingest: a reload may add the source that uses it.
-    let activated = passed.take_ingest(|path| !cli.systemd_socket || is_ingest(path));
+    let is_ingest = |path: &Path| {
+        !cli.systemd_socket || engines.iter().any(|engine| engine.source == SourceSpec::Socket(path.to_owned()))
+    };
+    let (passed, activated) = listen::from_systemd(is_ingest)?;
+    if cli.systemd_socket && passed.is_empty() {
+        return Err(BindError::NoneFromSystemd.into());
+    }
     let listeners = if cli.systemd_socket {
-        passed.into_listeners()?
+        passed
     } else {
         if !passed.is_empty() {
             tracing::warn!(remedy = "set --web.systemd-socket", "systemd passed a socket for the metrics page");

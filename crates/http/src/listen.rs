@@ -6,6 +6,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use listenfd::ListenFd;
 use tokio::net::{TcpListener, TcpSocket, TcpStream, UnixListener, UnixStream};
 use tokio_util::either::Either;
 
@@ -146,71 +147,32 @@ fn both_families(port: u16) -> io::Result<TcpListener> {
     socket.listen(BACKLOG)
 }
 
-/// The sockets of systemd `.socket` units.
-#[derive(Debug)]
-pub struct FromSystemd(Vec<Passed>);
-
-/// A socket that systemd has passed.
-#[derive(Debug)]
-enum Passed {
-    Tcp(std::net::TcpListener),
-    Unix(std::os::unix::net::UnixListener),
-}
-
-/// Takes the sockets that systemd has passed to this process. Without systemd there are none. Fails if a socket is
-/// neither a TCP nor a Unix listener.
-pub fn from_systemd() -> Result<FromSystemd, BindError> {
-    let mut handed = listenfd::ListenFd::from_env();
-    let count = handed.len();
-    let mut take = |index| {
-        if let Ok(Some(listener)) = handed.take_tcp_listener(index) {
+/// Takes the sockets that systemd `.socket` units have passed to this process: those of the page, and the Unix sockets that publishers
+/// use, for whose path `is_ingest` is true. Without systemd there are none. Fails if a socket is neither a TCP nor a Unix
+/// listener.
+pub fn from_systemd(is_ingest: impl Fn(&Path) -> bool) -> Result<(Vec<Listener>, Activated), BindError> {
+    let mut passed = ListenFd::from_env();
+    let (mut of_page, mut of_ingest) = (Vec::new(), Vec::new());
+    let mut take = |passed: &mut ListenFd, index| {
+        if let Ok(Some(listener)) = passed.take_tcp_listener(index) {
             listener.set_nonblocking(true)?;
-            return Ok(Passed::Tcp(listener));
+            of_page.push(Listener::Tcp(TcpListener::from_std(listener)?));
+            return Ok(());
         }
-        let listener = handed.take_unix_listener(index)?;
+        let listener = passed.take_unix_listener(index)?;
         let listener = listener.ok_or_else(|| io::Error::other("it was passed twice"))?;
         listener.set_nonblocking(true)?;
-        Ok(Passed::Unix(listener))
-    };
-    let taken = (0..count).map(|index| take(index).map_err(|cause| BindError::FromSystemd { index, cause }));
-    taken.collect::<Result<_, _>>().map(FromSystemd)
-}
-
-impl FromSystemd {
-    /// Removes and returns the Unix sockets that publishers use: `is_ingest` is true for their path. The others serve the page.
-    pub fn take_ingest(&mut self, is_ingest: impl Fn(&Path) -> bool) -> Activated {
-        let chosen = |passed: &mut Passed| match passed {
-            Passed::Tcp(_) => false,
-            Passed::Unix(listener) => {
-                listener.local_addr().is_ok_and(|address| address.as_pathname().is_some_and(&is_ingest))
-            }
-        };
-        let unix = |passed| if let Passed::Unix(listener) = passed { Some(listener) } else { None };
-        Activated(self.0.extract_if(.., chosen).filter_map(unix).collect())
-    }
-
-    /// True if no socket is left for the page.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// The listeners of the page. Fails if there is none.
-    pub fn into_listeners(self) -> Result<Vec<Listener>, BindError> {
-        if self.is_empty() {
-            return Err(BindError::NoneFromSystemd);
+        if listener.local_addr()?.as_pathname().is_some_and(&is_ingest) {
+            of_ingest.push(listener);
+        } else {
+            of_page.push(Listener::Unix(None, UnixListener::from_std(listener)?));
         }
-        let listener = |(index, passed)| {
-            let listener = match passed {
-                Passed::Tcp(listener) => TcpListener::from_std(listener).map(Listener::Tcp),
-                Passed::Unix(listener) => {
-                    UnixListener::from_std(listener).map(|listener| Listener::Unix(None, listener))
-                }
-            };
-            listener.map_err(|cause| BindError::FromSystemd { index, cause })
-        };
-        self.0.into_iter().enumerate().map(listener).collect()
+        Ok(())
+    };
+    for index in 0..passed.len() {
+        take(&mut passed, index).map_err(|cause| BindError::FromSystemd { index, cause })?;
     }
+    Ok((of_page, Activated(of_ingest.into())))
 }
 
 impl Listener {
