@@ -15,7 +15,9 @@ use std::time::Duration;
 
 use exporter_web_config::WebConfig;
 use sd_notify::NotifyState;
-use tokio::task::{JoinHandle, JoinSet};
+use tokio::signal::unix::Signal;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 
 use crate::cli::{self, Cli};
 use trtllm_config::{ConfigError, EngineConfig, SourceSpec};
@@ -70,7 +72,8 @@ pub fn run(cli: &Cli) -> Result<(), StartError> {
 async fn serve(cli: &Cli, engines: Vec<EngineConfig>, web: Option<WebConfig>) -> Result<(), StartError> {
     let mut signal = pin!(shutdown::signals()?);
     let (mut release, mut resume) = shutdown::gpu_signals()?;
-    let mut hangups = shutdown::hangups()?;
+    let (read, mut configurations) = mpsc::channel(1);
+    tokio::spawn(read_again(shutdown::hangups()?, cli.config_file.clone(), cli::read_file, read));
     let (trigger, stop) = shutdown::channel();
     let mut daemon = tokio::select! {
         daemon = start(cli, engines, web, stop) => daemon?,
@@ -79,15 +82,13 @@ async fn serve(cli: &Cli, engines: Vec<EngineConfig>, web: Option<WebConfig>) ->
             return Ok(());
         }
     };
-    let mut reload = Reload::new(cli::read_file);
     let result = loop {
         tokio::select! {
             signal = &mut signal => {
                 tracing::info!(signal, "stopping");
                 break Ok(());
             }
-            _ = hangups.recv() => reload.start(cli.config_file.as_deref()),
-            engines = reload.finished() => daemon.reload(engines),
+            Some(engines) = configurations.recv() => daemon.reload(engines),
             error = daemon.drivers.failure() => break Err(error.into()),
             _ = release.recv() => daemon.gpus.iter().for_each(GpuHandle::release),
             _ = resume.recv() => daemon.gpus.iter().for_each(GpuHandle::resume),
@@ -109,53 +110,24 @@ async fn serve(cli: &Cli, engines: Vec<EngineConfig>, web: Option<WebConfig>) ->
     result
 }
 
-/// The reload of the configuration after SIGHUP. Another thread reads the file, because a file system may hang. There is one such
-/// thread, however many signals come.
-struct Reload {
+/// Reads the configuration again after each SIGHUP, on another thread, because a file system may hang. However many signals come
+/// meanwhile, it is read once more afterwards.
+async fn read_again(
+    mut hangups: Signal,
+    file: Option<PathBuf>,
     read: fn(&Path) -> Result<Vec<EngineConfig>, ConfigError>,
-    reading: Option<JoinHandle<Result<Vec<EngineConfig>, ConfigError>>>,
-    /// The file to read again, because a signal came while it was being read.
-    again: Option<PathBuf>,
-}
-
-impl Reload {
-    fn new(read: fn(&Path) -> Result<Vec<EngineConfig>, ConfigError>) -> Self {
-        Self { read, reading: None, again: None }
-    }
-
-    fn start(&mut self, file: Option<&Path>) {
-        let Some(file) = file.map(Path::to_owned) else {
+    configurations: mpsc::Sender<Result<Vec<EngineConfig>, ConfigError>>,
+) {
+    while hangups.recv().await.is_some() {
+        let Some(file) = file.clone() else {
             // The web configuration needs no signal: its files are checked for changes four times per second.
-            return tracing::info!("SIGHUP: there is no --config.file to read again");
+            tracing::info!("SIGHUP: there is no --config.file to read again");
+            continue;
         };
-        if self.reading.is_some() {
-            tracing::info!(file = %file.display(), "SIGHUP: the configuration is still being read; it is read once more afterwards");
-            self.again = Some(file);
-            return;
-        }
         tracing::info!(file = %file.display(), "SIGHUP: reading the configuration again");
-        let read = self.read;
-        self.reading = Some(tokio::task::spawn_blocking(move || read(&file)));
-    }
-
-    /// Returns the configuration once it was read. Can be cancelled at any time.
-    async fn finished(&mut self) -> Result<Vec<EngineConfig>, ConfigError> {
-        loop {
-            match &mut self.reading {
-                None => std::future::pending().await,
-                Some(reading) => {
-                    let read = reading.await;
-                    self.reading = None;
-                    if let Some(file) = self.again.take() {
-                        self.start(Some(&file));
-                        continue;
-                    }
-                    // The task has no result if it was aborted. This happens only when the process ends.
-                    if let Ok(read) = read {
-                        return read;
-                    }
-                }
-            }
+        // The thread has no result if it panicked.
+        if let Ok(configuration) = tokio::task::spawn_blocking(move || read(&file)).await {
+            let _ = configurations.send(configuration).await;
         }
     }
 }
@@ -364,29 +336,40 @@ async fn start_gpus(cli: &Cli, state: &Arc<State>) -> Result<Option<GpuHandle>, 
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
     use super::*;
 
     #[tokio::test]
     async fn a_file_that_hangs_has_one_reader_and_is_read_again_after_the_last_signal() {
         static READS: AtomicUsize = AtomicUsize::new(0);
-        static HANGS: parking_lot::Mutex<()> = parking_lot::Mutex::new(());
-        let mut reload = Reload::new(|_| {
+        static HANGS: AtomicBool = AtomicBool::new(true);
+        let read = |_: &Path| {
             READS.fetch_add(1, Ordering::SeqCst);
-            drop(HANGS.lock());
+            while HANGS.load(Ordering::SeqCst) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
             Ok(Vec::new())
-        });
-        let hang = HANGS.lock();
-        for _ in 0..5 {
-            reload.start(Some(Path::new("config.yaml")));
-        }
-        while READS.load(Ordering::SeqCst) == 0 {
-            std::thread::yield_now();
-        }
+        };
+        let until_read = async |times| {
+            while READS.load(Ordering::SeqCst) < times {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        let send = || rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::HUP).unwrap();
+        let (sender, mut configurations) = mpsc::channel(1);
+        tokio::spawn(read_again(shutdown::hangups().unwrap(), Some("config.yaml".into()), read, sender));
+        send();
+        until_read(1).await;
+        (0..5).for_each(|_| send());
+        tokio::time::sleep(Duration::from_millis(100)).await;
         assert_eq!(READS.load(Ordering::SeqCst), 1);
-        drop(hang);
-        assert!(reload.finished().await.is_ok());
+        HANGS.store(false, Ordering::SeqCst);
+        until_read(2).await;
+        for _ in 0..2 {
+            assert!(configurations.recv().await.unwrap().is_ok());
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
         assert_eq!(READS.load(Ordering::SeqCst), 2, "the file may have changed since the first read began");
     }
 }
