@@ -5,17 +5,17 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use nvml_wrapper::Device;
+use nvml_wrapper::enums::device::UsedGpuMemory;
 use nvml_wrapper::error::NvmlError;
-use nvml_wrapper_sys::bindings::{nvmlProcessInfo_t, nvmlProcessUtilizationSample_t};
+use nvml_wrapper::struct_wrappers::device::{ProcessInfo, ProcessUtilizationSample};
 
 use super::limits::MEMORY_BYTES;
 use super::probe::Probe;
-use super::raw;
 use super::usage::knows_processes;
 use trtllm_records::gpu::{GpuHealth, GpuProcess};
 
-/// NVML's value for an unknown amount of memory.
-const UNAVAILABLE: u64 = u64::MAX;
+/// Maximum number of processes that are read of one GPU, because NVML's list takes memory for all.
+const MOST_READ: u32 = 4096;
 /// Maximum number of processes that are shown of one GPU. It limits the number of series.
 const MOST_PROCESSES: usize = 64;
 
@@ -47,15 +47,14 @@ impl ProcessReader {
         if !self.count {
             return;
         }
-        if !self.pids && !self.list {
-            let read = || device.running_compute_processes_count();
-            let count = probe.number("running_compute_processes_count", &(0..=raw::MOST_PROCESSES), read);
-            health.processes = count.map(u64::from);
+        let count = || device.running_compute_processes_count();
+        let count = probe.number("running_compute_processes_count", &(0..=MOST_READ), count);
+        health.processes = count.map(u64::from);
+        if count.is_none() || !self.pids && !self.list {
             return;
         }
-        let processes = probe.call("running_compute_processes", || raw::running_processes(device));
+        let processes = probe.call("running_compute_processes", || device.running_compute_processes());
         let Some(mut processes) = processes else { return };
-        health.processes = Some(processes.len() as u64);
         processes.sort_by_key(|process| process.pid);
         // With MIG, a process is listed once per instance that it uses.
         processes.dedup_by_key(|process| process.pid);
@@ -65,17 +64,12 @@ impl ProcessReader {
         }
     }
 
-    fn list(
-        &mut self,
-        mut processes: Vec<nvmlProcessInfo_t>,
-        device: &Device<'_>,
-        probe: &mut Probe<'_>,
-    ) -> Vec<GpuProcess> {
+    fn list(&mut self, mut processes: Vec<ProcessInfo>, device: &Device<'_>, probe: &mut Probe<'_>) -> Vec<GpuProcess> {
         processes.truncate(MOST_PROCESSES);
         let sm_ratios = self.sm_ratios(device, probe);
-        let mut bytes = |process: &nvmlProcessInfo_t| {
-            let known = Some(process.usedGpuMemory).filter(|bytes| *bytes != UNAVAILABLE)?;
-            probe.possible("running_compute_processes", &MEMORY_BYTES, known)
+        let mut bytes = |process: &ProcessInfo| match process.used_gpu_memory {
+            UsedGpuMemory::Used(bytes) => probe.possible("running_compute_processes", &MEMORY_BYTES, bytes),
+            UsedGpuMemory::Unavailable => None,
         };
         processes
             .into_iter()
@@ -89,26 +83,25 @@ impl ProcessReader {
     }
 
     fn sm_ratios(&mut self, device: &Device<'_>, probe: &mut Probe<'_>) -> BTreeMap<u32, f64> {
-        let samples =
-            probe.call("process_utilization", || match raw::process_utilization(device, self.newest_us.unwrap_or(0)) {
-                // No process has run a kernel since the last call.
-                Err(NvmlError::NotFound) => Ok(Vec::new()),
-                samples => samples,
-            });
+        let samples = probe.call("process_utilization", || match device.process_utilization_stats(self.newest_us) {
+            // No process has run a kernel since the last call.
+            Err(NvmlError::NotFound) => Ok(Vec::new()),
+            samples => samples,
+        });
         let Some(samples) = samples else { return BTreeMap::new() };
         // The samples of the first call cover an unknown time before it.
         let first = self.newest_us.is_none();
-        self.newest_us = samples.iter().map(|sample| sample.timeStamp).max().or(self.newest_us).or(Some(0));
+        self.newest_us = samples.iter().map(|sample| sample.timestamp).max().or(self.newest_us).or(Some(0));
         if first { BTreeMap::new() } else { means(&samples) }
     }
 }
 
 /// The mean SM utilisation of each process. Skips blank entries, which drivers leave in a buffer larger than needed.
-fn means(samples: &[nvmlProcessUtilizationSample_t]) -> BTreeMap<u32, f64> {
+fn means(samples: &[ProcessUtilizationSample]) -> BTreeMap<u32, f64> {
     let mut sums = BTreeMap::<u32, (f64, u32)>::new();
-    for sample in samples.iter().filter(|sample| sample.pid != 0 && sample.smUtil <= 100) {
+    for sample in samples.iter().filter(|sample| sample.pid != 0 && sample.sm_util <= 100) {
         let (sum, count) = sums.entry(sample.pid).or_default();
-        *sum += f64::from(sample.smUtil) / 100.0;
+        *sum += f64::from(sample.sm_util) / 100.0;
         *count += 1;
     }
     sums.into_iter().map(|(pid, (sum, count))| (pid, sum / f64::from(count))).collect()
@@ -152,13 +145,13 @@ mod tests {
 
     #[test]
     fn the_sm_ratio_of_a_process_is_the_mean_of_its_samples() {
-        let sample = |pid, sm_util| nvmlProcessUtilizationSample_t {
+        let sample = |pid, sm_util| ProcessUtilizationSample {
             pid,
-            timeStamp: 1,
-            smUtil: sm_util,
-            memUtil: 0,
-            encUtil: 0,
-            decUtil: 0,
+            timestamp: 1,
+            sm_util,
+            mem_util: 0,
+            enc_util: 0,
+            dec_util: 0,
         };
         let found = means(&[sample(7, 40), sample(7, 60), sample(8, 3), sample(0, 0), sample(9, 4_000_000)]);
         assert_eq!(found, BTreeMap::from([(7, 0.5), (8, 0.03)]));

@@ -5,17 +5,15 @@
 #![allow(unsafe_code)] // calls C function pointers; each block says why that is sound
 
 use std::ffi::OsStr;
-use std::{mem, ptr};
+use std::mem;
 
 use nvml_wrapper::error::{NvmlError, nvml_sym, nvml_try};
 use nvml_wrapper::{Device, EventSet};
 use nvml_wrapper_sys::bindings::{
-    NvmlLib, nvmlEccSramErrorStatus_v1_t, nvmlEventTypeXidCriticalError, nvmlFieldValue_t, nvmlMemory_t,
-    nvmlProcessInfo_t, nvmlProcessUtilizationSample_t,
+    NvmlLib, nvmlEccSramErrorStatus_v1_t, nvmlEventTypeXidCriticalError, nvmlFieldValue_t,
 };
 
 use super::fields::NvmlField;
-use trtllm_records::gpu::GpuMemory;
 
 /// Calls a function of NVML's symbol table with the device's handle and these arguments.
 macro_rules! call {
@@ -81,21 +79,6 @@ fn number(field: &nvmlFieldValue_t) -> Result<u64, NvmlError> {
     }
 }
 
-/// Uses the second version of the NVML call. With drivers older than 510, uses the first version, which counts reserved
-/// memory as used.
-pub(super) fn memory(device: &Device<'_>) -> Result<GpuMemory, NvmlError> {
-    let (total, used, free, reserved) = match device.memory_info() {
-        Ok(memory) => (memory.total, memory.used, memory.free, Some(memory.reserved)),
-        Err(NvmlError::FailedToLoadSymbol(_) | NvmlError::FunctionNotFound | NvmlError::UnexpectedVariant(25)) => {
-            let mut memory = nvmlMemory_t { total: 0, free: 0, used: 0 };
-            call!(device.nvmlDeviceGetMemoryInfo(&raw mut memory))?;
-            (memory.total, memory.used, memory.free, None)
-        }
-        Err(error) => return Err(error),
-    };
-    Ok(GpuMemory { total_bytes: Some(total), used_bytes: Some(used), free_bytes: Some(free), reserved_bytes: reserved })
-}
-
 /// The GPU instance of a MIG device.
 pub(super) fn gpu_instance_id(device: &Device<'_>) -> Result<u32, NvmlError> {
     let mut id = 0;
@@ -128,47 +111,6 @@ pub(super) fn sram_ecc_threshold_exceeded(device: &Device<'_>) -> Result<u32, Nv
     status.version = (mem::size_of::<nvmlEccSramErrorStatus_v1_t>() as u32) | 1 << 24;
     call!(device.nvmlDeviceGetSramEccErrorStatus(&raw mut status))?;
     Ok(status.bThresholdExceeded)
-}
-
-/// Maximum number of processes that are read of one GPU. nvml-wrapper's own calls allocate memory for any number.
-pub(super) const MOST_PROCESSES: u32 = 4096;
-
-/// The processes that compute on the GPU.
-pub(super) fn running_processes(device: &Device<'_>) -> Result<Vec<nvmlProcessInfo_t>, NvmlError> {
-    let mut count = 0;
-    match call!(device.nvmlDeviceGetComputeRunningProcesses_v3(&raw mut count, ptr::null_mut())) {
-        Ok(()) => return Ok(Vec::new()),
-        Err(NvmlError::InsufficientSize(_)) => {}
-        Err(error) => return Err(error),
-    }
-    // Further processes may start before the next call.
-    let mut room = count.saturating_add(5).min(MOST_PROCESSES);
-    // SAFETY: integers, for which all zeros are a valid value.
-    let mut processes: Vec<nvmlProcessInfo_t> = vec![unsafe { mem::zeroed() }; room as usize];
-    // `processes` has `room` elements.
-    call!(device.nvmlDeviceGetComputeRunningProcesses_v3(&raw mut room, processes.as_mut_ptr()))?;
-    processes.truncate(room as usize);
-    Ok(processes)
-}
-
-/// Utilisation samples of processes that are newer than `since_us`.
-pub(super) fn process_utilization(
-    device: &Device<'_>,
-    since_us: u64,
-) -> Result<Vec<nvmlProcessUtilizationSample_t>, NvmlError> {
-    let mut count = 0;
-    match call!(device.nvmlDeviceGetProcessUtilization(ptr::null_mut(), &raw mut count, since_us)) {
-        Ok(()) | Err(NvmlError::InsufficientSize(_)) if count > 0 => {}
-        Ok(()) | Err(NvmlError::InsufficientSize(_)) => return Ok(Vec::new()),
-        Err(error) => return Err(error),
-    }
-    count = count.min(MOST_PROCESSES);
-    // SAFETY: integers, for which all zeros are a valid value.
-    let mut samples: Vec<nvmlProcessUtilizationSample_t> = vec![unsafe { mem::zeroed() }; count as usize];
-    // `samples` has `count` elements.
-    call!(device.nvmlDeviceGetProcessUtilization(samples.as_mut_ptr(), &raw mut count, since_us))?;
-    samples.truncate(count as usize);
-    Ok(samples)
 }
 
 /// Registers a GPU's Xid errors with the event set. On an error, nvml-wrapper's own call would free the set with all other
