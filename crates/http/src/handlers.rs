@@ -3,10 +3,10 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use axum::extract::{RawQuery, Request, State as Shared};
+use axum::extract::{Request, State as Shared};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{Html, IntoResponse, Response};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::views::api::{self, InvalidQuery};
 use crate::views::html::HtmlPage;
@@ -61,37 +61,14 @@ pub(super) fn html_page(page: &HtmlPage) -> Response {
     (headers, Html(page.html.clone())).into_response()
 }
 
-pub(super) async fn engines(Shared(state): Shared<Arc<State>>) -> Response {
-    json_text(api::engines(&state))
-}
-
-pub(super) async fn iterations(
-    shared: Shared<Arc<State>>,
-    RawQuery(query): RawQuery,
-) -> Result<Response, InvalidQuery> {
-    Ok(json_text(api::iterations(&shared, &query.unwrap_or_default())?))
-}
-
-pub(super) async fn history(shared: Shared<Arc<State>>, RawQuery(query): RawQuery) -> Result<Response, InvalidQuery> {
-    Ok(json_text(api::history(&shared, &query.unwrap_or_default())?))
-}
-
-pub(super) async fn model(shared: Shared<Arc<State>>, RawQuery(query): RawQuery) -> Result<Response, InvalidQuery> {
-    Ok(json(&api::model(&shared, &query.unwrap_or_default())?))
-}
-
 impl IntoResponse for InvalidQuery {
     fn into_response(self) -> Response {
         let Self { parameter, error, status } = self;
-        (status, json(&json!({"parameter": parameter, "error": error}))).into_response()
+        (status, json(json!({"parameter": parameter, "error": error}).to_string())).into_response()
     }
 }
 
-pub(super) fn json(value: &Value) -> Response {
-    json_text(value.to_string())
-}
-
-fn json_text(text: String) -> Response {
+pub(super) fn json(text: String) -> Response {
     ([(header::CONTENT_TYPE, "application/json")], text + "\n").into_response()
 }
 

@@ -8,13 +8,12 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use axum::error_handling::HandleErrorLayer;
-use axum::extract::{Request, State as Shared};
+use axum::extract::{RawQuery, Request, State as Shared};
 use axum::http::uri::Authority;
 use axum::http::{StatusCode, Version, header};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{MethodRouter, get};
 use axum::{BoxError, Router};
-use serde_json::Value;
 use tokio::sync::Semaphore;
 use tower::ServiceBuilder;
 use tower::limit::GlobalConcurrencyLimitLayer;
@@ -22,7 +21,7 @@ use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::limit::RequestBodyLimitLayer;
 use tower_http::validate_request::ValidateRequestHeaderLayer;
 
-use crate::views::api;
+use crate::views::api::{self, InvalidQuery};
 use crate::views::html::HtmlPage;
 use trtllm_engines::State;
 use trtllm_page::metrics::catalog::Profile;
@@ -120,13 +119,13 @@ pub fn all(
     let views = Router::new()
         .route("/", get(async move || handlers::html_page(&page)))
         .route(FAVICON_PATH, get(async || StatusCode::NO_CONTENT))
-        .route("/api/v1/engines", get(handlers::engines))
-        .route("/api/v1/iterations", get(handlers::iterations))
-        .route("/api/v1/history", get(handlers::history))
-        .route("/api/v1/findings", json(api::findings))
-        .route("/api/v1/gpus", json(api::gpus))
-        .route("/api/v1/model", get(handlers::model))
-        .route("/api/v1/discovery", json(api::discovery))
+        .route("/api/v1/engines", json(api::engines))
+        .route("/api/v1/iterations", json_of_query(api::iterations))
+        .route("/api/v1/history", json_of_query(api::history))
+        .route("/api/v1/findings", json(|state| api::findings(state).to_string()))
+        .route("/api/v1/gpus", json(|state| api::gpus(state).to_string()))
+        .route("/api/v1/model", json_of_query(|state, query| Ok(api::model(state, query)?.to_string())))
+        .route("/api/v1/discovery", json(|state| api::discovery(state).to_string()))
         .with_state(Arc::clone(state));
     let restricted = restrict_hosts(pages.merge(views), allowed_hosts, Arc::clone(metrics));
     let limited_routes = limit_requests(restricted, max_requests, Arc::clone(metrics));
@@ -135,8 +134,15 @@ pub fn all(
 }
 
 /// A route whose answer needs only the state.
-fn json(view: fn(&State) -> Value) -> MethodRouter<Arc<State>> {
-    get(async move |Shared(state): Shared<Arc<State>>| handlers::json(&view(&state)))
+fn json(view: fn(&State) -> String) -> MethodRouter<Arc<State>> {
+    get(async move |Shared(state): Shared<Arc<State>>| handlers::json(view(&state)))
+}
+
+/// A route whose answer also needs the query of the URL.
+fn json_of_query(view: fn(&State, &str) -> Result<String, InvalidQuery>) -> MethodRouter<Arc<State>> {
+    get(async move |Shared(state): Shared<Arc<State>>, RawQuery(query): RawQuery| {
+        view(&state, &query.unwrap_or_default()).map(handlers::json)
+    })
 }
 
 /// Only the routes for health checks.
