@@ -37,15 +37,8 @@ impl EngineConfig {
     /// The ingest socket at `path`, to which any engine may publish.
     #[must_use]
     pub fn default_socket(path: &Path, objectives: Objectives) -> Self {
-        let name = EngineName {
-            model: DEFAULT_MODEL.to_owned(),
-            version: DEFAULT_VERSION.to_owned(),
-            labels: Vec::new(),
-            source: "socket",
-            objectives,
-        };
         Self {
-            name,
+            name: EngineName { objectives, ..EngineName::new(DEFAULT_MODEL, DEFAULT_VERSION, "socket") },
             source: SourceSpec::Socket(path.to_owned()),
             names_its_engines: true,
             is_default: true,
