@@ -136,12 +136,13 @@ impl<'m> Probe<'m> {
 
     /// Reads the memory of a GPU or MIG instance. What exceeds the total is impossible.
     pub(super) fn memory(&mut self, call: &'static str, device: &Device<'_>) -> GpuMemory {
-        let Some(read) = self.call(call, || device.memory_info()) else { return GpuMemory::default() };
-        let total_bytes = self.possible(call, &MEMORY_BYTES, read.total);
-        let limits = 0..=total_bytes.unwrap_or(*MEMORY_BYTES.end());
-        let mut part = |bytes| self.possible(call, &limits, bytes);
-        let (used_bytes, free_bytes, reserved_bytes) = (part(read.used), part(read.free), part(read.reserved));
-        GpuMemory { total_bytes, used_bytes, free_bytes, reserved_bytes }
+        let mut memory = self.call(call, || raw::memory(device)).unwrap_or_default();
+        memory.total_bytes = memory.total_bytes.and_then(|bytes| self.possible(call, &MEMORY_BYTES, bytes));
+        let limits = 0..=memory.total_bytes.unwrap_or(*MEMORY_BYTES.end());
+        for part in [&mut memory.used_bytes, &mut memory.free_bytes, &mut memory.reserved_bytes] {
+            *part = part.and_then(|bytes| self.possible(call, &limits, bytes));
+        }
+        memory
     }
 
     /// Reads all fields that `from_fields` asks for, with one call. `from_fields` runs twice: before the call, to collect

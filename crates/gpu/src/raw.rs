@@ -10,10 +10,11 @@ use std::mem;
 use nvml_wrapper::error::{NvmlError, nvml_sym, nvml_try};
 use nvml_wrapper::{Device, EventSet};
 use nvml_wrapper_sys::bindings::{
-    NvmlLib, nvmlEccSramErrorStatus_v1_t, nvmlEventTypeXidCriticalError, nvmlFieldValue_t,
+    NvmlLib, nvmlEccSramErrorStatus_v1_t, nvmlEventTypeXidCriticalError, nvmlFieldValue_t, nvmlMemory_t,
 };
 
 use super::fields::NvmlField;
+use trtllm_records::gpu::GpuMemory;
 
 /// Calls a function of NVML's symbol table with the device's handle and these arguments.
 macro_rules! call {
@@ -77,6 +78,21 @@ fn number(field: &nvmlFieldValue_t) -> Result<u64, NvmlError> {
             other => Err(NvmlError::UnexpectedVariant(other)),
         }
     }
+}
+
+/// Uses the second version of the NVML call. With drivers older than 510, uses the first version, which counts reserved
+/// memory as used.
+pub(super) fn memory(device: &Device<'_>) -> Result<GpuMemory, NvmlError> {
+    let (total, used, free, reserved) = match device.memory_info() {
+        Ok(memory) => (memory.total, memory.used, memory.free, Some(memory.reserved)),
+        Err(NvmlError::FailedToLoadSymbol(_) | NvmlError::FunctionNotFound | NvmlError::UnexpectedVariant(25)) => {
+            let mut memory = nvmlMemory_t { total: 0, free: 0, used: 0 };
+            call!(device.nvmlDeviceGetMemoryInfo(&raw mut memory))?;
+            (memory.total, memory.used, memory.free, None)
+        }
+        Err(error) => return Err(error),
+    };
+    Ok(GpuMemory { total_bytes: Some(total), used_bytes: Some(used), free_bytes: Some(free), reserved_bytes: reserved })
 }
 
 /// The GPU instance of a MIG device.
