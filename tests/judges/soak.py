@@ -3,8 +3,8 @@
 
 Two publishers of the ingest socket and two simulated trtllm-serve send records and finished requests, as entries and
 as rows, and restart now and then. Twenty scrapers read the page in all formats. Once a second, memory, threads,
-descriptors and the size of the page are written to a CSV, which soak_plot.py draws. At the end, every record and every request
-must be counted, and no column may have grown in the last quarter of the CSV.
+descriptors and the size of the page are written to a CSV. At the end, every record and every request must be counted, and no column
+may have grown in the last quarter of the CSV.
 """
 
 import argparse
@@ -50,7 +50,7 @@ def main():
     parser.add_argument("--seconds", type=float, default=600, help="duration of the load")
     parser.add_argument("--rate", type=float, default=2000, help="records per second of each of the four engines")
     parser.add_argument("--restart", type=float, default=20, help="seconds between two restarts of an engine")
-    parser.add_argument("--csv", default="target/soak.csv", help="result; soak_plot.py draws it")
+    parser.add_argument("--csv", default="target/soak.csv", help="result")
     parser.add_argument("--binary", default="target/release/trtllm-exporter")
     options = parser.parse_args()
 

@@ -1,6 +1,5 @@
 """A small WebDriver client: starts a headless Chromium and controls it with ChromeDriver over HTTP."""
 
-import base64
 import json
 import subprocess
 import time
@@ -58,11 +57,6 @@ class Browser:
     def press(self, key):
         actions = [{"type": "keyDown", "value": key}, {"type": "keyUp", "value": key}]
         self.post("/actions", actions=[{"type": "key", "id": "keyboard", "actions": actions}])
-
-    def screenshot(self, path):
-        image = self.devtools("Page.captureScreenshot", format="png", captureBeyondViewport=True)
-        with open(path, "wb") as file:
-            file.write(base64.b64decode(image["data"]))
 
     def until(self, script, *arguments, seconds=120):
         """Waits until the script returns a true value, and returns the value."""
