@@ -1,22 +1,21 @@
 """Checks deploy/prometheus/alertmanager.yml with the real amtool and a real Alertmanager.
 
-usage: alertmanager.py [--alertmanager PATH]     (run in the repository root)
+usage: alertmanager.py     (run in the repository root)
 Each alert must go to the receiver of its severity. Each name in an inhibition rule must be an alert. In each case below, exactly the
 expected alerts must be muted. Prints one line per finding. Exit code 1 if there is a finding, 77 if the Alertmanager is not installed.
 """
 
-import argparse
 import json
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
 import time
-import urllib.request
 
 from alerts import alerts_of, read, rule_files
-from free_port import free_port
+from exporter import fetch
+from notified import Alertmanager, alertmanager
+from prometheus import needs
 
 CONFIG = "deploy/prometheus/alertmanager.yml"
 RECEIVERS = {"critical": "pager", "warning": "ticket", "info": "nobody"}
@@ -88,9 +87,7 @@ def run(*command):
 
 
 def call(base, path, body=None):
-    request = urllib.request.Request(base + path, json.dumps(body).encode() if body else None, {"Content-Type": "application/json"})
-    with urllib.request.urlopen(request, timeout=5) as answer:
-        return json.loads(answer.read() or b"null")
+    return json.loads(fetch(base + path, json.dumps(body).encode() if body else None, 5, {"Content-Type": "application/json"}) or b"null")
 
 
 def route_findings(severities):
@@ -134,33 +131,18 @@ def case_findings(base, severities):
 
 
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--alertmanager", default=shutil.which("prometheus-alertmanager") or shutil.which("alertmanager"))
-    program = parser.parse_args().alertmanager
-    if not program or not shutil.which("amtool"):
-        print("the Alertmanager is not installed (apt-get install prometheus-alertmanager)")
-        sys.exit(77)
+    needs(alertmanager(), "amtool")
     severities = {name: severity for path in rule_files() for name, severity, *_ in alerts_of(read(path))}
     checked = run("amtool", "check-config", CONFIG)
     findings = [checked.stdout + checked.stderr] if checked.returncode else []
     findings += route_findings(severities)
     findings += name_findings(severities)
-    port = free_port()
     with tempfile.TemporaryDirectory() as folder:
-        command = [program, f"--config.file={CONFIG}", f"--storage.path={folder}", f"--web.listen-address=127.0.0.1:{port}", "--cluster.listen-address="]
-        process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+        running = Alertmanager(folder)
         try:
-            base = f"http://127.0.0.1:{port}"
-            for _ in range(100):
-                try:
-                    call(base, "/api/v2/status")
-                    break
-                except OSError:
-                    time.sleep(0.1)
-            findings += case_findings(base, severities)
+            findings += case_findings(f"http://{running.address}", severities)
         finally:
-            process.terminate()
-            process.wait()
+            running.stop()
     for finding in findings:
         print(finding)
     print(f"{len(severities)} alerts, {len(CASES)} cases")

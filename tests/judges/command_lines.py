@@ -9,7 +9,6 @@ import os
 import re
 import shlex
 import subprocess
-import tempfile
 
 FENCE = re.compile(r"(?ms)^( *)```([\w+]*)\n(.*?)^ *```$")
 INLINE = re.compile(r"`((?:trtllm-exporter|trtllm-doctor|\.ci/full|cargo bench|cargo test --package [\w-]+ \w+|benches/\S+\.(?:py|sh)|tests/\S+\.(?:py|sh)) [^`]+)`")

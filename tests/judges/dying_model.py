@@ -11,8 +11,6 @@ import http.client
 import http.server
 import json
 import os
-import re
-import shutil
 import socket
 import subprocess
 import sys
@@ -22,7 +20,8 @@ import time
 
 from exporter import ROOT, until
 from free_port import free_port
-from prometheus import Prometheus
+from notified import Notified, alertmanager
+from prometheus import Prometheus, needs
 
 WARM_UP = 120
 SERVING = "sim:?rate=20&in_flight=20"
@@ -104,44 +103,6 @@ class Server:
             self.proxy.server_close()
 
 
-class Receiver:
-    """The receivers of the Alertmanager. Keeps the time, the receiver and the text of each notification."""
-
-    def __init__(self):
-        told = self.told = []
-
-        class Handler(http.server.BaseHTTPRequestHandler):
-            def do_POST(self):
-                message = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                told.append((time.time(), self.path.strip("/"), message))
-                self.send_response(200)
-                self.end_headers()
-
-            def log_message(self, *_):
-                pass
-
-        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
-
-
-def alertmanager(folder, receiver, factor=1):
-    """Starts the Alertmanager with the shipped configuration. Only the addresses of the receivers are added, and its waiting times are
-    divided by the factor. Returns its address and the process."""
-    text = (ROOT / "deploy/prometheus/alertmanager.yml").read_text()
-    for wait, seconds in (("group_wait: 30s", 30), ("group_interval: 5m", 300)):
-        text = text.replace(wait, f"{wait.split(':')[0]}: {round(seconds / factor)}s")
-    for name in ("pager", "ticket"):
-        to = f"http://127.0.0.1:{receiver.server.server_port}/{name}"
-        text = re.sub(f"- name: {name}\\b.*", f"- name: {name}\n    webhook_configs: [{{url: '{to}', send_resolved: true}}]", text)
-    path = os.path.join(folder, "alertmanager.yml")
-    with open(path, "w") as file:
-        file.write(text)
-    address = f"127.0.0.1:{free_port()}"
-    program = shutil.which("prometheus-alertmanager") or shutil.which("alertmanager")
-    command = [program, f"--config.file={path}", f"--storage.path={folder}/am", f"--web.listen-address={address}", "--cluster.listen-address="]
-    return address, subprocess.Popen(command, stderr=subprocess.DEVNULL)
-
-
 def exporter(program, folder, name, engines):
     path, port = os.path.join(folder, f"{name}.yml"), free_port()
     with open(path, "w") as file:
@@ -179,9 +140,7 @@ def main():
     parser.add_argument("sim_serve")
     parser.add_argument("--minutes", type=float, default=16)
     args = parser.parse_args()
-    if not shutil.which("prometheus") or not (shutil.which("prometheus-alertmanager") or shutil.which("alertmanager")):
-        print("Prometheus or the Alertmanager is not installed (apt-get install prometheus prometheus-alertmanager)")
-        sys.exit(77)
+    needs("prometheus", alertmanager())
     processes, servers = [], {}
     with tempfile.TemporaryDirectory() as folder:
         try:
@@ -194,13 +153,12 @@ def main():
             port, process = exporter(args.exporter, folder, "exporter", [*engines, ("one-of-two", "2", second.port)])
             processes.append(process)
             alone, sidecar = exporter(args.exporter, folder, "sidecar", [("sidecar-gone", "1", servers["sidecar-gone"].port)])
-            receiver = Receiver()
-            address, process = alertmanager(folder, receiver)
-            processes.append(process)
+            notified = Notified(folder)
+            processes.append(notified.process)
             config = {
                 "global": {"scrape_interval": "15s", "evaluation_interval": "15s"},
                 "rule_files": [str(ROOT / f"deploy/prometheus/{name}.yml") for name in ("recording", "alerts", "alerts-gpu")],
-                "alerting": {"alertmanagers": [{"static_configs": [{"targets": [address]}]}]},
+                **notified.alerting,
                 "scrape_configs": [{"job_name": "trtllm-exporter", "static_configs": [{"targets": [f"127.0.0.1:{port}", f"127.0.0.1:{alone}"]}]}],
             }
             with Prometheus(folder, config) as prometheus:
@@ -221,8 +179,8 @@ def main():
                     time.sleep(max(0, at - time.time()))
                     server.start()
                 time.sleep(max(0, begin + 60 * args.minutes - time.time()))
-                rows = table(receiver.told, begin)
-                for at, _, message in receiver.told:
+                rows = table(notified.messages, begin)
+                for at, _, message in notified.messages:
                     for alert in message["alerts"]:
                         print(f"{(at - begin) / 60:5.1f} {alert['status']} {alert['labels']['alertname']} {alert['labels'].get('model')}: {alert['annotations']['description']}")
         finally:

@@ -93,7 +93,7 @@ class Fleet:
     def __init__(self, work, binary, library, prometheus, factor, native=False, crowd=0, interval="1s", profile="full"):
         self.work, self.exporters, self.engines, self.prometheus = work, {}, [], None
         self.crowd, self.native, self.interval, self.profile = crowd, native, interval, profile
-        self.notified = Notified(work)
+        self.notified = Notified(work, 150)
         self.gpus = Gpus(library, work)
         self.rate, self.orchestrator = 12, SimServe("sim:", "--disaggregated=orchestrator", f"--start={time.time()}")
         self.configure()

@@ -14,7 +14,6 @@ import multiprocessing
 import os
 import random
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -194,9 +193,7 @@ def main():
     parser.add_argument("--engines", type=int, default=1, help="engines on each node")
     parser.add_argument("--prometheus", default="prometheus")
     args = parser.parse_args()
-    if not shutil.which(args.prometheus):
-        print("prometheus is not installed")
-        sys.exit(77)
+    prometheus.needs(args.prometheus)
     if not 1 <= args.targets <= 254:
         parser.error("--targets must be from 1 to 254")
     print(subprocess.run([args.prometheus, "--version"], capture_output=True, text=True).stdout.splitlines()[0])

@@ -13,10 +13,11 @@ import argparse
 import concurrent.futures
 import math
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
+
+from prometheus import needs
 
 STEP = 120  # seconds between two scrapes, and between two evaluations
 DAY = 86400 // STEP  # number of scrapes per day
@@ -250,9 +251,7 @@ def main():
     parser.add_argument("--native", action="store_true")
     parser.add_argument("--days", type=int, default=30)
     args = parser.parse_args()
-    if not shutil.which(args.promtool):
-        print("promtool is not installed (apt-get install prometheus)")
-        sys.exit(77)
+    needs(args.promtool)
     parts = [(first, min(first + PART, args.days)) for first in range(0, args.days, PART)] + [(args.days, args.days + 1)]
     failed = 0
     with concurrent.futures.ThreadPoolExecutor(len(parts)) as pool:

@@ -11,14 +11,14 @@ Exit code 1 if a check fails, 77 if Prometheus or the Alertmanager is not instal
 import argparse
 import os
 import re
-import shutil
 import sys
 import tempfile
 import time
 
 import panels
 from fleet import Fleet
-from notified import RECEIVERS
+from notified import RECEIVERS, alertmanager
+from prometheus import needs
 from sim_serve import usual
 
 LOST, HOT, BROKEN = 3, 5, 6  # indexes of GPUs
@@ -244,9 +244,7 @@ def main():
     parser.add_argument("--draw", metavar="FOLDER", help="write a picture of each dashboard")
     parser.add_argument("--crowd", type=int, default=0, metavar="N")
     args = parser.parse_args()
-    if not shutil.which(args.prometheus) or not (shutil.which("prometheus-alertmanager") or shutil.which("alertmanager")):
-        print("Prometheus or its Alertmanager is not installed (apt-get install prometheus prometheus-alertmanager)")
-        sys.exit(77)
+    needs(args.prometheus, alertmanager())
     if args.draw:
         panels.WINDOW = "20s"
     with tempfile.TemporaryDirectory() as work:

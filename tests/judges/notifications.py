@@ -10,20 +10,18 @@ or a healthy engine, or if its link leads nowhere; 77 if a program is not instal
 """
 
 import argparse
-import os
 import pathlib
 import re
-import shutil
 import sys
 import tempfile
 import time
 
 from docs import sections_of
-from dying_model import Receiver, alertmanager
 from exporter import ROOT, until
 from fleet import RULES, shortened
 from live import ALSO_RIGHT, scenarios, told, watched
-from prometheus import Prometheus, scraping, target
+from notified import Notified, alertmanager
+from prometheus import Prometheus, needs, scraping, target
 
 SETUP = "both"
 # Alerts that name no cause, and the causes that they stand for.
@@ -75,30 +73,26 @@ def main():
     parser.add_argument("--seconds", type=float, default=300)
     parser.add_argument("--only", default="^(?!drill-|healthy)", metavar="REGEX")
     args = parser.parse_args()
-    if not shutil.which("prometheus") or not (shutil.which("prometheus-alertmanager") or shutil.which("alertmanager")):
-        print("Prometheus or the Alertmanager is not installed (apt-get install prometheus prometheus-alertmanager)")
-        sys.exit(77)
+    needs("prometheus", alertmanager())
     causes = {one["cause"]: one["name"] for one in reversed(scenarios(args.exporter, args.only))}
     causes |= {"none": "healthy-default"}
     engines = {(SETUP, name): (f"sim:?scenario={name}", (), {}) for name in causes.values()}
-    receiver, missed = Receiver(), []
+    missed = []
     with tempfile.TemporaryDirectory() as work:
         for rules in RULES:
             pathlib.Path(work, rules).write_text(shortened((ROOT / "deploy/prometheus" / rules).read_text(), args.factor))
-        address, process = alertmanager(work, receiver, args.factor)
+        notified = Notified(work, args.factor)
         try:
             with watched(args.exporter, engines, 0, standin=args.gpus) as ours:
                 until("all engines", lambda: all(ours.page().values("trtllm_exporter_source_up")))
                 begin = time.time()
-                alerting = {"alerting": {"alertmanagers": [{"static_configs": [{"targets": [address]}]}]}}
                 interval = f"{max(1, round(15 / args.factor))}s"
-                with Prometheus(work, scraping([target(ours.address)], interval, rule_files=list(RULES), **alerting)):
+                with Prometheus(work, scraping([target(ours.address)], interval, rule_files=list(RULES), **notified.alerting)):
                     time.sleep(args.seconds)
                     verdicts = told(ours)
         finally:
-            process.terminate()
-            process.wait()
-    by_model = notifications(receiver.told, begin)
+            notified.stop()
+    by_model = notifications(notified.messages, begin)
     print("| cause | verdict | told | after |\n| --- | --- | --- | --- |")
     for expected, name in sorted(causes.items()):
         verdict, heard = verdicts.get((SETUP, name)), sorted(by_model.get(name, []))

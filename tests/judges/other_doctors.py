@@ -20,14 +20,13 @@ import collections
 import contextlib
 import json
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
 import time
 
 from live import kind, scenarios, told, watched
-from prometheus import Prometheus, scraping, target
+from prometheus import Prometheus, needs, scraping, target
 
 # The findings that name a cause, by their titles, explanations and first recommendations. In doubt, a finding does name it: a queue is
 # named for a limit on the batch, because one advice is to raise the concurrency; a late first token for limits on prompts, because one
@@ -93,9 +92,7 @@ def main():
     parser.add_argument("--at-once", type=int, default=12)
     parser.add_argument("--json", metavar="FILE", help="also write each answer")
     args = parser.parse_args()
-    if not shutil.which("prometheus"):
-        print("Prometheus is not installed (apt-get install prometheus)")
-        sys.exit(77)
+    needs("prometheus")
     found = scenarios(args.exporter, args.only)
     if args.one_a_cause:
         found = {one["cause"]: one for one in reversed(found)}.values()

@@ -2,12 +2,21 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import urllib.parse
 
 from exporter import fetch, until
 from free_port import free_port
+
+
+def needs(*programs):
+    """Exits with code 77, which means skipped, if one of these programs is not installed. A program without a path is None."""
+    missing = [str(program) for program in programs if not program or not shutil.which(program)]
+    if missing:
+        print(f"not installed: {', '.join(missing)} (apt-get install prometheus prometheus-alertmanager)")
+        sys.exit(77)
 
 
 def target(address, **labels):
