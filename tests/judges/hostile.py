@@ -9,8 +9,7 @@ kinds at once, and those that are too large for a test.
 
 import argparse
 import contextlib
-import itertools
-import pathlib
+import http.server
 import socket
 import sys
 import tempfile
@@ -18,74 +17,15 @@ import threading
 import time
 
 from exporter import ROOT, Exporter, fetch, simulated_gpus, until
-from hostile_peers import DrippingServer, Publisher, array, record
 
 MB = 1_000_000
 TRIALS = {}
 # Duration of `everything_at_once` in seconds.
 SECONDS = 30
-
-
-def trial(limit, unit):
-    """Registers a trial: a function of a binary and a folder that returns a number."""
-
-    def add(function):
-        TRIALS[function.__name__] = (function, limit, unit)
-        return function
-
-    return add
-
-
-def peak(exporter):
-    return exporter.status("VmHWM") * 1024 / MB
-
-
-def resident(exporter):
-    return exporter.status("VmRSS") * 1024 / MB
-
-
-def engine_memory(engines):
-    """The memory limit in MB: 48 MB, and 0.6 MB for each engine."""
-    return 48 + 0.6 * engines
-
-
-# Memory.
-
-
-def slow_reader(address, path="/metrics"):
-    """Opens a connection that requests a page and reads nothing."""
-    stream = socket.socket()
-    stream.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-    stream.connect(tuple([address.rsplit(":", 1)[0], int(address.rsplit(":", 1)[1])]))
-    stream.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
-    return stream
-
-
-def named_engines(path, number, records=150):
-    publishers = []
-    for engine in range(number):
-        publisher = Publisher(path)
-        publisher.send(b'{"hello":{"model":"engine-%d"}}\n' % engine)
-        publisher.send(b"".join(record(n) for n in range(records)))
-        publishers.append(publisher)
-    return publishers
-
-
-@trial(engine_memory(64), "MB at most")
-def many_names_and_readers(binary, folder):
-    """64 engines, and two readers that request every page in every format."""
-    path = f"{folder}/socket"
-    with Exporter(binary, "--source", f"socket:{path}") as exporter:
-        publishers = named_engines(path, 64)
-        until("the engines", lambda: len(exporter.page().values("nv_trt_llm_iterations_total")) == 64)
-        read_all_forms(exporter, seconds=15)
-        for publisher in publishers:
-            publisher.close()
-        return peak(exporter)
-
-
+STANDIN = ROOT / "target/debug/libnvml_standin.so"
 PAGES = [
     "/metrics",
+    "/metrics?collect[]=triton&collect[]=engine",
     "/metrics/gateway",
     "/prometheus/metrics",
     "/api/v1/engines",
@@ -104,82 +44,94 @@ FORMS = [
 ]
 
 
-def read_all_forms(exporter, seconds):
-    end = time.monotonic() + seconds
+def trial(limit, unit):
+    """Registers a trial: a function of a binary and a folder that returns a number."""
 
-    def read():
-        while time.monotonic() < end:
-            for page in PAGES:
-                for form in FORMS:
-                    with contextlib.suppress(OSError):
-                        fetch(exporter.url + page, headers=form)
+    def add(function):
+        TRIALS[function.__name__] = (function, limit, unit)
+        return function
 
-    readers = [threading.Thread(target=read) for _ in range(2)]
-    for reader in readers:
-        reader.start()
-    for reader in readers:
-        reader.join()
+    return add
 
 
-@trial(engine_memory(48), "MB at most")
-def every_selection(binary, folder):
-    """48 idle engines, and three readers that request the page with every selection of its groups, in two formats."""
-    path = f"{folder}/socket"
-    groups = ["triton", "engine", "compat", "gpu", "exporter"]
-    selections = [chosen for size in range(1, len(groups) + 1) for chosen in itertools.combinations(groups, size)]
-    with Exporter(binary, "--source", f"socket:{path}") as exporter:
-        publishers = named_engines(path, 48)
-        until("the engines", lambda: len(exporter.page().values("nv_trt_llm_iterations_total")) == 48)
-        end = time.monotonic() + 15
-
-        def read():
-            for chosen in itertools.cycle(selections):
-                if time.monotonic() > end:
-                    return
-                query = "&".join(f"collect[]={group}" for group in chosen)
-                for form in ({}, {"Accept": "application/openmetrics-text"}):
-                    with contextlib.suppress(OSError):
-                        fetch(f"{exporter.url}/metrics?{query}", headers=form)
-
-        readers = [threading.Thread(target=read) for _ in range(3)]
-        for reader in readers:
-            reader.start()
-        for reader in readers:
-            reader.join()
-        for publisher in publishers:
-            publisher.close()
-        return peak(exporter)
+def engine_memory(engines):
+    """The memory limit in MB: 48 MB, and 0.6 MB for each engine."""
+    return 48 + 0.6 * engines
 
 
-@trial(engine_memory(64), "MB at most")
-def slow_readers(binary, folder):
-    """200 connections that request the page of 64 engines and read nothing."""
-    path = f"{folder}/socket"
-    with Exporter(binary, "--source", f"socket:{path}") as exporter:
-        publishers = named_engines(path, 64)
-        until("the engines", lambda: len(exporter.page().values("nv_trt_llm_iterations_total")) == 64)
-        readers = []
-        for _ in range(200):
+def record(number):
+    return b'{"iter":%d,"iterLatencyMS":5.5,"numActiveRequests":2,"numQueuedRequests":0,"numCompletedRequests":1}\n' % number
+
+
+def publisher(path):
+    stream = socket.socket(socket.AF_UNIX)
+    stream.connect(path)
+    return stream
+
+
+def named_engines(path, number):
+    publishers = []
+    for engine in range(number):
+        publishers.append(publisher(path))
+        publishers[-1].sendall(b'{"hello":{"model":"engine-%d"}}\n' % engine + b"".join(record(n) for n in range(150)))
+    return publishers
+
+
+def slow_reader(address):
+    """Opens a connection that requests a page and reads nothing."""
+    stream = socket.socket()
+    stream.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    host, port = address.rsplit(":", 1)
+    stream.connect((host, int(port)))
+    stream.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+    return stream
+
+
+def read_all_forms(exporter, end):
+    while time.monotonic() < end:
+        for page in PAGES:
+            for form in FORMS:
+                with contextlib.suppress(OSError):
+                    fetch(exporter.url + page, headers=form)
+
+
+@contextlib.contextmanager
+def dripping_server(size):
+    """A server that announces no length, sends `size` bytes of records, and then single bytes with pauses between them. Yields its source."""
+    start = b"[" + b",".join([record(7).strip()] * (size // 100))
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
             with contextlib.suppress(OSError):
-                readers.append(slow_reader(exporter.address))
-        time.sleep(5)
-        highest = peak(exporter)
-        for stream in readers + publishers:
-            stream.close()
-        return highest
+                self.send_response(200)
+                self.end_headers()
+                if self.path != "/metrics":
+                    return self.wfile.write(b"[]")
+                self.wfile.write(start)
+                while True:
+                    time.sleep(0.5)
+                    self.wfile.write(b" ")
+
+        def log_message(self, *_):
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        server.daemon_threads = True
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"trtllm-serve:http://127.0.0.1:{server.server_port}"
+        server.shutdown()
 
 
 @trial(engine_memory(50), "MB at most")
 def everything_at_once(binary, folder):
-    """Readers, slow readers, half lines, floods, a server that sends 15 MiB and then single bytes, and a recorder, for --seconds.
-    Then a quiet minute follows."""
+    """48 named engines, readers of every page in every format, slow readers, half lines, floods, a server that sends 15 MiB and then single
+    bytes, and a recorder, for --seconds. Then a quiet minute follows."""
     a, b = f"{folder}/a", f"{folder}/b"
     with contextlib.ExitStack() as stack:
-        drip = stack.enter_context(DrippingServer(15 << 20))
-        words = ["--source", drip.source, "--record.dir", f"{folder}/kept", "--source", f"socket:{a}", "--source", f"socket:{b}"]
-        publishers = []
+        drip = stack.enter_context(dripping_server(15 << 20))
+        words = ["--source", drip, "--record.dir", f"{folder}/kept", "--source", f"socket:{a}", "--source", f"socket:{b}"]
         exporter = stack.enter_context(Exporter(binary, *words))
-        publishers += named_engines(b, 48)
+        publishers = named_engines(b, 48)
         end = time.monotonic() + SECONDS
 
         def repeat(attempt):
@@ -188,73 +140,66 @@ def everything_at_once(binary, folder):
                     attempt()
 
         def half_line():
-            with Publisher(a) as publisher:
-                publisher.send(b'{"iter":1,"unknown":"' + b"x" * 70_000)
-                publisher.stream.settimeout(5)
-                publisher.stream.recv(1)
+            with publisher(a) as stream:
+                stream.sendall(b'{"iter":1,"unknown":"' + b"x" * 70_000)
+                stream.settimeout(5)
+                stream.recv(1)
 
         def flood():
-            with Publisher(a) as publisher:
-                publisher.stream.settimeout(5)
-                publisher.send(b'{"iter":1,"requestStats":' + array(b"{}", 60_000) + b"}\n")
+            with publisher(a) as stream:
+                stream.settimeout(5)
+                stream.sendall(b'{"iter":1,"requestStats":[' + b"{}," * 20_000 + b"{}]}\n")
 
         def read_little():
-            stream = slow_reader(exporter.address)
-            time.sleep(3)
-            stream.close()
+            with slow_reader(exporter.address):
+                time.sleep(3)
 
         attempts = [half_line] * 30 + [flood] * 8 + [read_little] * 60
         threads = [threading.Thread(target=repeat, args=(attempt,)) for attempt in attempts]
+        threads += [threading.Thread(target=read_all_forms, args=(exporter, end)) for _ in range(2)]
         for thread in threads:
             thread.start()
-        read_all_forms(exporter, SECONDS - 5)
         for thread in threads:
             thread.join()
-        for publisher in publishers:
-            publisher.close()
+        for stream in publishers:
+            stream.close()
         time.sleep(60)
-        print(f"     everything_at_once: {resident(exporter):.1f} MB a minute later", flush=True)
+        print(f"     everything_at_once: {exporter.status('VmRSS') * 1024 / MB:.1f} MB a minute later", flush=True)
         # The peak includes the quiet minute, because the dripping server is still running.
-        return peak(exporter)
+        return exporter.status("VmHWM") * 1024 / MB
 
 
-# GPUs.
-
-STANDIN = ROOT / "target/debug/libnvml_standin.so"
-
-
-def gpus(binary, folder, state, seconds, *more):
-    """Number of threads and peak memory of a daemon with simulated GPUs in this state.
-    `cargo build -p nvml-standin` builds the library."""
+@contextlib.contextmanager
+def gpus(binary, folder, state, *more):
+    """A daemon that has monitored simulated GPUs in this state for five seconds. `cargo build -p nvml-standin` builds the library."""
     library = simulated_gpus(STANDIN, folder, state)
     with Exporter(binary, "--source", f"socket:{folder}/socket", "--gpu.library", library, "--gpu=required", *more) as exporter:
         until("the GPUs", lambda: exporter.page().values("nv_gpu_utilization"))
-        time.sleep(seconds)
+        time.sleep(5)
         exporter.page()
-        return exporter.status("Threads"), peak(exporter)
+        yield exporter
 
 
 @trial(300, "threads")
 def hundreds_of_gpus(binary, folder):
-    return gpus(binary, folder, "gpus=600\n", 5)[0]
+    with gpus(binary, folder, "gpus=600\n") as exporter:
+        return exporter.status("Threads")
 
 
 @trial(engine_memory(1), "MB at most")
 def thousands_of_processes(binary, folder):
     processes = ",".join(f"{pid}:none" for pid in range(1, 20_000))
-    return gpus(binary, folder, f"gpus=1\ngpu.0.processes={processes}\n", 5, "--gpu.processes")[1]
-
-
-# Lines.
+    with gpus(binary, folder, f"gpus=1\ngpu.0.processes={processes}\n", "--gpu.processes") as exporter:
+        return exporter.status("VmHWM") * 1024 / MB
 
 
 @trial(3, "seconds until the record after the descriptors is counted")
 def lines_with_descriptors(binary, folder):
     path = f"{folder}/socket"
-    with Exporter(binary, "--source", f"socket:{path}") as exporter, Publisher(path) as publisher:
+    with Exporter(binary, "--source", f"socket:{path}") as exporter, publisher(path) as stream:
         begun = time.monotonic()
         for number in range(1, 200):
-            socket.send_fds(publisher.stream, [record(number)], [0] * 200)
+            socket.send_fds(stream, [record(number)], [0] * 200)
         until("the records", lambda: exporter.page().values("nv_trt_llm_iterations_total") == [199.0], 30)
         return time.monotonic() - begun
 
