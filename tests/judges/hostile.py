@@ -193,17 +193,6 @@ def thousands_of_processes(binary, folder):
         return exporter.status("VmHWM") * 1024 / MB
 
 
-@trial(3, "seconds until the record after the descriptors is counted")
-def lines_with_descriptors(binary, folder):
-    path = f"{folder}/socket"
-    with Exporter(binary, "--source", f"socket:{path}") as exporter, publisher(path) as stream:
-        begun = time.monotonic()
-        for number in range(1, 200):
-            socket.send_fds(stream, [record(number)], [0] * 200)
-        until("the records", lambda: exporter.page().values("nv_trt_llm_iterations_total") == [199.0], 30)
-        return time.monotonic() - begun
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("trials", nargs="*", help="names; all without any")
