@@ -8,10 +8,9 @@ use serde_json::{Value, json};
 use trtllm_analysis::ObservedEngine;
 use trtllm_fold::histogram::Histogram;
 use trtllm_page::metrics::catalog::not_read::unknown_keys;
-use trtllm_records::iteration::{KvCacheIterationStats, SchedulerMode};
 use trtllm_records::perf_metrics::FinishReason;
 use trtllm_records::statistics::NOT_READ;
-use trtllm_records::{IterationStats, Message, PerfMetricsEntry, RecordTime, RejectReason, RequestStage};
+use trtllm_records::{IterationStats, Message, PerfMetricsEntry, RecordTime, RejectReason};
 use trtllm_sources::Batch;
 use trtllm_sources::engine_settings::parse_settings;
 use trtllm_sources::keys::keys_of_first;
@@ -78,33 +77,11 @@ fn every_field_of_the_real_tensorrt_record_is_read() {
 }
 
 #[test]
-fn fields_that_the_documented_pytorch_record_lacks_are_absent() {
-    let record = one("metrics_pytorch_docs_0.20.json");
-    assert_eq!((record.iter, record.gpu_mem_usage), (Some(1), Some(56_401_920_000)));
-    assert_eq!((record.num_active_requests, record.kv_cache_stats), (None, None));
-}
-
-#[test]
-fn the_partial_pytorch_record_is_read() {
-    let record = one("metrics_pytorch_v1.0.0rc4_PARTIAL.json");
-    assert_eq!((record.iter, record.timestamp), (Some(587), None));
-    assert_eq!(record.inflight_batching_stats.unwrap().num_scheduled_requests, Some(1));
-}
-
-#[test]
 fn the_blocks_on_the_host_of_a_real_engine_are_left_out() {
     let mut observed = ObservedEngine::new(Duration::from_secs(60));
     observed.absorb(&one("metrics_trt_host_tier_issue3376.json"), Instant::now(), 0).unwrap();
     let kv = observed.fold.latest().unwrap().kv.unwrap();
     assert_eq!((kv.used_num_blocks, kv.max_num_blocks), (Some(250), Some(1995)));
-}
-
-#[test]
-fn the_first_record_of_a_real_engine_is_read() {
-    let record = one("metrics_pytorch_first_iteration_PARTIAL.json");
-    assert_eq!((record.iter, record.iter_latency_ms), (Some(1), Some(67_526.068_449_020_39)));
-    let kv = record.kv_cache_stats.unwrap();
-    assert_eq!((kv.alloc_total_blocks, kv.used_num_blocks, kv.missed_blocks), (Some(1632), Some(8), Some(8)));
 }
 
 #[test]
@@ -184,24 +161,6 @@ fn a_real_request_of_tritons_llmapi_model_is_read_as_the_publisher_sends_it() {
     assert_eq!(milliseconds(&times.time_to_first_token), (1, 126.554));
     assert_eq!(milliseconds(&times.e2e_latency), (1, 1297.578));
     assert_eq!((times.time_per_output_token.count(), times.kv_cache_blocks.sum()), (0, 1.0));
-}
-
-#[test]
-fn the_newest_record_is_read_with_its_requests_and_pools() {
-    let record = one("metrics_record_SHAPE_2026H2.json");
-    assert_eq!((record.timestamp, record.scheduler_mode), (None, Some(SchedulerMode::Overlap)));
-    assert_eq!((record.stats_sequence, record.stats_dropped_frames), (Some(41), Some(0)));
-    assert_eq!((record.attention_dp_rank, record.host_step_time_ms), (Some(0), Some(6.1)));
-    let requests = record.request_stats.unwrap();
-    assert_eq!(requests[0].stage, Some(RequestStage::Complete));
-    assert_eq!((requests[0].num_generated_tokens, requests[0].missed_blocks_per_request), (Some(16), Some(4)));
-    let pools = record.kv_cache_iteration_stats.unwrap();
-    let [KvCacheIterationStats { primary_peak_used_num_blocks, iter_onboard_bytes, .. }] =
-        pools.values().copied().collect::<Vec<_>>()[..]
-    else {
-        panic!("{pools:?}")
-    };
-    assert_eq!((primary_peak_used_num_blocks, iter_onboard_bytes), (Some(12), Some(0)));
 }
 
 #[test]
@@ -292,36 +251,6 @@ fn null_fields_are_absent() {
 }
 
 #[test]
-fn an_element_without_content_is_not_a_record() {
-    let mut batch = Batch::default();
-    parse_records(b"[{}, null, [], {\"unknown\": 1}, {\"iter\": null}, {\"iter\": 7}]", &mut batch).unwrap();
-    assert_eq!((batch.messages.len(), batch.rejected[RejectReason::NotARecord as usize]), (1, 5));
-}
-
-#[test]
-fn an_empty_array_is_valid() {
-    assert!(records("[]").is_empty());
-    assert!(records(" [ ] \n").is_empty());
-}
-
-#[test]
-fn a_body_that_is_not_an_array_of_records_is_an_error() {
-    for text in ["", "<html>", "{\"detail\":\"Not Found\"}", "[1,", "[{}] trailing", "\u{1}", "\"[]\"", "null"] {
-        let result = parse_records(text.as_bytes(), &mut Batch::default());
-        assert!(result.is_err(), "{text:?}");
-    }
-    assert!(matches!(parse_records(b"[{\"iter\":1,\xff}]", &mut Batch::default()), Err(ParseError::NotJson(_))));
-}
-
-#[test]
-fn an_invalid_record_is_counted_and_the_others_are_kept() {
-    let mut batch = Batch::default();
-    parse_records(br#"[{"iter":1},{"iter":"two"},7,{"iter":3}]"#, &mut batch).unwrap();
-    assert_eq!(batch.rejected[RejectReason::NotARecord as usize], 1);
-    assert_eq!(batch.messages.len(), 3, "the second one is refused when it is folded, because its key is impossible");
-}
-
-#[test]
 fn perf_metrics_are_read_with_the_fields_of_disaggregated_serving() {
     let mut batch = Batch::default();
     parse_perf_metrics(payload("perf_metrics_SHAPE.json").to_string().as_bytes(), &mut batch).unwrap();
@@ -391,19 +320,4 @@ fn finish_reasons_of_the_executor_and_of_trtllm_serve_are_read() {
             assert_eq!((entry.prompt_tokens, entry.output_tokens), (Some(5), Some(7)));
         }
     }
-}
-
-#[test]
-fn an_invalid_line_is_rejected_with_its_reason() {
-    for (line, reason) in [
-        ("", RejectReason::Truncated),
-        ("nonsense", RejectReason::NotJson),
-        (r#"{"iter":1"#, RejectReason::Truncated),
-        (r#"{"a":1}"#, RejectReason::NotARecord),
-        ("[]", RejectReason::NotARecord),
-        ("7", RejectReason::NotARecord),
-    ] {
-        assert_eq!(parse_line(line.as_bytes()), Err(reason), "{line:?}");
-    }
-    assert_eq!(parse_line(b"{\"iter\":1,\xff"), Err(RejectReason::NotJson));
 }
