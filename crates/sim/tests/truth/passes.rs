@@ -7,7 +7,7 @@ use trtllm_sim::config::{CacheManager, Era, Fault, Policy, Release, Role};
 use trtllm_sim::load::{Arrival, Arrivals, Length};
 use trtllm_sim::record::{Entry, Record};
 use trtllm_sim::truth::{BatchTruth, Truth};
-use trtllm_sim::{Config, Engine, write};
+use trtllm_sim::{Config, Engine};
 
 const ERAS: [Era; 4] = [Era::Early, Era::One, Era::Ranks, Era::Frames];
 
@@ -306,39 +306,4 @@ fn no_part_of_a_request_is_longer_than_its_time() {
             assert!(others[1] <= request.last_token - first + 1e-9, "{overlap} {request:?}");
         }
     }
-}
-
-/// A hash of all that an engine of the C++ Executor reports. No time depends on the platform's mathematical functions.
-fn cpp_hash(change: fn(&mut Config)) -> u64 {
-    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
-    let mut add = |text: String| {
-        for byte in text.bytes() {
-            hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-        }
-    };
-    for minor in [0, 1] {
-        let mut config = Config { release: Release::Cpp { major: 1, minor }, ..Config::default() };
-        config.load.arrivals = Arrivals::Offline { requests: 60 };
-        (config.load.prompt, config.load.output) = (Length::Fixed(300), Length::Fixed(90));
-        config.load.max_new_tokens = Some(100);
-        change(&mut config);
-        let release = config.release;
-        Engine::new(config, 9).run(100.0, |step| {
-            step.records.iter().for_each(|record| add(write::record(record, release, 0).to_string()));
-            step.rows.iter().for_each(|(iter, rows)| add(write::rows(*iter, rows, release).to_string()));
-            step.entries.iter().for_each(|entry| add(write::entry(entry, write::Version::Host).to_string()));
-        });
-    }
-    hash
-}
-
-#[test]
-fn the_cpp_executor_writes_what_it_wrote_before_the_pytorch_loop_had_passes() {
-    let hash = cpp_hash(|_| ());
-    assert_eq!(hash, 0x398d_4b74_47e3_bcf3, "{hash:#x}");
-    let paused = cpp_hash(|config| {
-        config.limits.policy = Policy::MaxUtilization;
-        config.cache.blocks = 200;
-    });
-    assert_eq!(paused, 0xe3f9_01ac_d364_5797, "{paused:#x}");
 }
