@@ -1,7 +1,7 @@
 //! A broken engine, publisher or peer: the failure is counted by kind, logged once, and affects nothing else.
 
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
@@ -104,51 +104,6 @@ fn an_engine_that_keeps_failing_is_logged_once_and_the_lost_iterations_are_those
     }
     let peak = daemon.peak_memory();
     assert!(peak < MOST_MEMORY, "{peak} bytes");
-}
-
-/// A server that sends two records and half of a third one, and then hangs or closes the connection. It has no other
-/// endpoints.
-fn truncated_answer(hangs: bool, kind: &str) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let source = format!("trtllm-serve:http://{}", listener.local_addr().unwrap());
-    let third = record(3);
-    let part = format!("[{},{},{}", record(1), record(2), &third[..third.len() / 2]);
-    std::thread::spawn(move || {
-        let mut held = Vec::new();
-        for (index, stream) in listener.incoming().enumerate() {
-            let mut stream = stream.unwrap();
-            let mut request = [0; 4096];
-            let _ = stream.read(&mut request);
-            let (status, body) = if index == 0 {
-                ("200 OK", part.as_str())
-            } else {
-                ("503 Service Unavailable\r\nconnection: close", "")
-            };
-            let length = if index == 0 { body.len() + third.len() } else { 0 };
-            let _ = write!(stream, "HTTP/1.1 {status}\r\ncontent-length: {length}\r\n\r\n{body}");
-            if index == 0 && hangs {
-                held.push(stream);
-            }
-        }
-    });
-    // Only the hang may exceed the timeout. A later poll that exceeded it would be counted too.
-    let timeout = if hangs { "10s" } else { "60s" };
-    let daemon = Daemon::start(&["--source", &source, "--poll.timeout", timeout, "--model", "a"]);
-    let page = daemon
-        .until(|page| ensure(errors(page, "model=a", "http_status") >= 1, || "the first answer has no end".to_owned()));
-    assert_eq!(errors(&page, "model=a", kind), 1, "{}", daemon.stderr());
-    assert_eq!(iterations(&page, A), 2, "the complete records");
-    assert_eq!(page.count("nv_trt_llm_requests_completed_total", A), 2);
-}
-
-#[test]
-fn complete_records_of_an_answer_that_hangs_are_kept() {
-    truncated_answer(true, "timeout");
-}
-
-#[test]
-fn complete_records_of_a_truncated_answer_are_kept() {
-    truncated_answer(false, "io");
 }
 
 /// A daemon that listens for engine a and polls engine b.
@@ -324,30 +279,6 @@ fn sigterm_ends_with_0_while_a_poll_hangs() {
     });
     assert_eq!(daemon.terminate().code(), Some(0), "{}", daemon.stderr());
     daemon.until_logged(&["stopping", "SIGTERM"]);
-}
-
-#[test]
-fn a_publisher_says_hello_once_and_cannot_fill_the_log() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("socket");
-    let daemon = Daemon::start(&["--source", &format!("socket:{}", path.display()), "--model", "m"]);
-    let hello = |model: &str| format!("{{\"hello\":{{\"model\":\"{model}\",\"pid\":7}}}}\n");
-    // A hello is accepted only as the first line of a connection. A long name is cut.
-    let mut stream = UnixStream::connect(&path).unwrap();
-    stream.write_all(hello("m").repeat(101).as_bytes()).unwrap();
-    let mut long = UnixStream::connect(&path).unwrap();
-    long.write_all(hello(&"x".repeat(65)).as_bytes()).unwrap();
-    for _ in 0..200 {
-        UnixStream::connect(&path).unwrap().write_all(hello("again").as_bytes()).unwrap();
-    }
-    daemon.until(|page| {
-        let rejected = page.count("trtllm_exporter_records_rejected_total", &["reason=not_a_record"]);
-        ensure(rejected == 100, || format!("{rejected} rejected"))
-    });
-    // A separate thread writes the log, so the lines may appear later.
-    let logged = || daemon.logged(&["publisher connected"]);
-    until(|| ensure((1..=10).contains(&logged()), || format!("{} lines: {}", logged(), daemon.stderr())));
-    assert_eq!(daemon.page().count("nv_trt_llm_engine_restarts_total", &[]), 0);
 }
 
 #[test]

@@ -111,31 +111,6 @@ fn half_lines_on_one_socket_delay_no_short_line_on_another_and_cost_no_long_one(
     drop(crowd);
 }
 
-/// The shared resource: the limited number of connected publishers.
-#[test]
-fn publishers_that_say_nothing_do_not_keep_a_newcomer_out() {
-    let (daemon, [a, ..], _folder) = three_sockets();
-    let crowd = Crowd::new(180, &a, b"\n".to_vec(), b"\n");
-    daemon.until(|page| {
-        let connected = page.count("trtllm_exporter_ingest_connections", A);
-        ensure(connected >= 100, || format!("{connected} connections"))
-    });
-    for newcomer in 1..=3 {
-        // A refused publisher connects again. It is refused only while no connection becomes free.
-        let mut stream = connect(&a);
-        let sent = AtomicU64::new(0);
-        daemon.until(|page| {
-            if iterations(page, A) < newcomer && stream.write_all(record(newcomer, 10).as_bytes()).is_err() {
-                sent.fetch_add(1, Relaxed);
-                stream = connect(&a);
-            }
-            ensure(iterations(page, A) >= newcomer, || format!("newcomer {newcomer} is not heard"))
-        });
-        assert!(sent.load(Relaxed) <= 3, "it was refused {} times", sent.load(Relaxed));
-    }
-    drop(crowd);
-}
-
 /// A server that answers each request with `start`, and then sends single bytes with pauses between them.
 fn dripping_server(start: Vec<u8>) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

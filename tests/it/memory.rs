@@ -65,14 +65,12 @@ fn many_engines_with_records_of_kv_cache_manager_v2_take_less_than_half_a_megaby
     assert!(grown <= 500_000, "{grown} bytes an engine");
 }
 
+/// `faults::answers` has millions of empty elements.
 #[test]
 fn answers_of_tiny_elements_are_read_in_bounded_memory() {
     // The daemon would refuse much longer answers and elements.
     const SIZE: usize = 7 << 20;
     const ELEMENT: usize = 3 << 20;
-    // In a debug build, millions of rejected elements take long. A quarter of them would still exceed the limit if the
-    // daemon kept them.
-    let rejected = if support::long() { SIZE } else { SIZE / 4 };
     let rows = String::from_utf8(array("{}", ELEMENT)).unwrap();
     let levels = String::from_utf8(array("1", ELEMENT)).unwrap();
     let pools = format!("{{\"\":{{}}{}}}", ",\"\":{}".repeat(ELEMENT / 6));
@@ -82,8 +80,6 @@ fn answers_of_tiny_elements_are_read_in_bounded_memory() {
     // An error message that quotes this text needs six bytes for each byte.
     let text = "\x7f".repeat(ELEMENT);
     for (path, body, reason) in [
-        ("/metrics", array("{}", rejected), Some("not_a_record")),
-        ("/metrics", array("null", rejected), Some("not_a_record")),
         ("/metrics", array("{\"iter\":7}", SIZE), None),
         ("/metrics", format!("[{{\"iter\":7,\"requestStats\":{rows}}}]").into_bytes(), None),
         ("/metrics", format!("[{{\"iter\":7,\"iterCachedTokensByLevel\":{levels}}}]").into_bytes(), None),
@@ -94,7 +90,6 @@ fn answers_of_tiny_elements_are_read_in_bounded_memory() {
         ("/version", format!("{{\"version\":\"{text}\"}}").into_bytes(), None),
         ("/perf_metrics", array(&nested, SIZE), None),
         ("/perf_metrics", format!("[{{\"request_id\":{numbers}}}]").into_bytes(), None),
-        ("/perf_metrics", array("{}", rejected), Some("not_a_record")),
         ("/perf_metrics", array("{\"request_id\":7}", SIZE), None),
     ] {
         let start = String::from_utf8_lossy(&body[..40]).into_owned();

@@ -273,18 +273,6 @@ fn a_first_line_that_cannot_be_read_names_no_engine() {
 }
 
 #[test]
-fn publishers_without_a_hello_share_one_engine() {
-    let socket = Socket::new();
-    let daemon = socket.serve(&[]);
-    // Each line has its own connection, as when a shell script sends each line separately.
-    for iter in 1..=15 {
-        send(&mut UnixStream::connect(&socket.path).unwrap(), iter..=iter);
-        until_counts(&daemon, ["tensorrt_llm", "1"], [iter, 0, 0]);
-    }
-    assert_eq!(names(&daemon), ["tensorrt_llm 1"]);
-}
-
-#[test]
 fn engines_that_come_and_go_are_forgotten_and_their_series_end() {
     let socket = Socket::new();
     let daemon = socket.serve(&["--engine.forget-after", "2s"]);

@@ -86,6 +86,11 @@ pub(super) fn answers_that_are_cut_lose_only_the_record_that_was_cut(scene: &Sce
             scene.answer("/metrics", Answer::Body(body.into_bytes()));
         });
     }
+    scene.fault("truncation", "the connection ends in the second record", &exactly("io 1", 1), |scene| {
+        let body = format!("[{},{{\"iter\"", record(scene.victim.next_iter()));
+        let head = head(&format!("content-length: {}\r\n", body.len() + 1));
+        scene.answer("/metrics", Answer::Raw([&head, body.as_bytes()].concat(), End::Close));
+    });
 }
 
 pub(super) fn broken_http_responses(scene: &Scene) {
@@ -162,14 +167,17 @@ pub(super) fn broken_http_responses(scene: &Scene) {
 #[test]
 fn an_engine_that_hangs_is_a_timeout_and_its_old_numbers_leave_the_page() {
     let scene = Scene::start(&["--poll.timeout", "1500ms", "--stale-after", "1s"]);
-    for (name, answer) in [
-        ("no head", Answer::Raw(Vec::new(), End::Hang)),
-        ("half of a head", Answer::Raw(b"HTTP/1.1 200".to_vec(), End::Hang)),
-        ("no body", Answer::Raw(head("content-length: 100\r\n\r\n"), End::Hang)),
-        ("half of a body", Answer::Raw([head("content-length: 100\r\n\r\n"), b"[{\"it".to_vec()].concat(), End::Hang)),
-        ("a byte each 100 ms", Answer::Raw(head("content-length: 100\r\n\r\n"), End::Slow(vec![b' '; 100]))),
+    let length = || head("content-length: 100\r\n");
+    // A record without a number is a new iteration, however many the engine has sent meanwhile.
+    let body = b"[{\"numActiveRequests\":1},{\"it".to_vec();
+    for (name, answer, records) in [
+        ("no head", Answer::Raw(Vec::new(), End::Hang), 0),
+        ("half of a head", Answer::Raw(b"HTTP/1.1 200".to_vec(), End::Hang), 0),
+        ("no body", Answer::Raw(length(), End::Hang), 0),
+        ("a whole record and half of one", Answer::Raw([length(), body].concat(), End::Hang), 1),
+        ("a byte each 100 ms", Answer::Raw(length(), End::Slow(vec![b' '; 100])), 0),
     ] {
-        scene.hang(name, answer);
+        scene.hang(name, answer, records);
     }
     assert_eq!(scene.daemon.logged(&["model=victim"]), 10, "one line per change: each time it fails, and recovers");
     scene.finish();

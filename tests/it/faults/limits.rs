@@ -32,37 +32,6 @@ fn unshare() -> Option<Vec<&'static str>> {
 }
 
 #[test]
-fn a_start_on_a_file_system_that_is_full_or_read_only_ends_with_a_message() {
-    let Some(unshare) = unshare() else { return };
-    let folder = tempfile::tempdir().unwrap();
-    let at = folder.path().display().to_string();
-    let (port, socket) = (format!("{at}/port"), format!("socket:{at}/ingest.sock"));
-    let full = "mount -t tmpfs -o size=4k tmpfs $at; head -c 4096 /dev/zero >$at/fill";
-    let without_inodes = "mount -t tmpfs -o nr_inodes=1 tmpfs $at";
-    let read_only = "mount -t tmpfs -o ro tmpfs $at";
-    let mut faults = 0;
-    for (name, mount, arguments, words) in [
-        ("the port file on a full disk", full, ["--source", "sim:", "--web.port-file", &port], "--web.port-file"),
-        ("without free inodes", without_inodes, ["--source", "sim:", "--web.port-file", &port], "--web.port-file"),
-        ("read-only", read_only, ["--source", "sim:", "--web.port-file", &port], "--web.port-file"),
-        ("the socket without free inodes", without_inodes, ["--source", &socket, "--gpu", "off"], "ingest socket"),
-        ("the socket on a read-only disk", read_only, ["--source", &socket, "--gpu", "off"], "ingest socket"),
-    ] {
-        // The script prints the names of the files that the daemon leaves on the mounted file system.
-        let script = format!("at={at}; {mount}; \"$@\"; code=$?; ls -A $at >&2; exit $code");
-        let launch = Launch::behind(&[&unshare[..], &["bash", "-c", &script, "bash"]].concat());
-        let output = launch.run(&[&["--web.listen-address", "127.0.0.1:0"][..], &arguments].concat());
-        let message = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(1), "{name}: {message}");
-        assert!(message.contains(words) && !message.contains("panic"), "{name}: {message}");
-        assert!(!message.contains(".part\n"), "{name}: a temporary file is left: {message}");
-        println!("disk         {name}");
-        faults += 1;
-    }
-    println!("{faults} faults");
-}
-
-#[test]
 fn a_log_on_a_full_disk_stops_nothing_and_goes_on_when_there_is_space() {
     let Some(unshare) = unshare() else { return };
     let folder = tempfile::tempdir().unwrap();

@@ -45,6 +45,13 @@ struct Rest {
     sent: u64,
 }
 
+impl Rest {
+    /// The number of records counted since `before` that are not from the engines' normal answers.
+    fn beyond(&self, before: &Self) -> u64 {
+        iterations_of_all(&self.page) - iterations_of_all(&before.page) - (self.sent - before.sent)
+    }
+}
+
 /// One line of the table of faults.
 #[derive(Debug)]
 pub(crate) struct Row {
@@ -148,7 +155,7 @@ impl Scene {
         self.pause();
         let after = self.rest();
         after.page.never_below(&before.page);
-        let extra = iterations_of_all(&after.page) - iterations_of_all(&before.page) - (after.sent - before.sent);
+        let extra = after.beyond(&before);
         let faults = trouble(&after.page, &before.page);
         let wrong = if expected(&faults, extra) {
             // On a busy machine, a fault can take so long that the paused engines look stalled. Check again after the
@@ -171,12 +178,13 @@ impl Scene {
         self.daemon.poll(VICTIM, 2);
     }
 
-    /// The victim does not answer one poll. Its load must disappear from the page, and come back.
-    pub(crate) fn hang(&self, name: &str, answer: Answer) {
+    /// The victim does not answer one poll to its end. Its load must disappear from the page, and come back. The `records` that the
+    /// answer contains must be counted.
+    pub(crate) fn hang(&self, name: &str, answer: Answer, records: u64) {
         let load = |page: &Page, engine: &[&str]| {
             page.find("nv_trt_llm_request_metrics", &[engine, &["request_type=active"]].concat()).is_some()
         };
-        let before = self.rest.lock().unwrap().page.clone();
+        let before = self.rest.lock().unwrap().clone();
         self.resume();
         self.victim.set("/metrics", answer);
         let stale = self.daemon.until(|page| {
@@ -186,12 +194,13 @@ impl Scene {
         let wrong = load(&stale, VICTIM).then(|| "old numbers stay on the page".to_owned());
         let page =
             self.daemon.until(|page| ensure(load(page, VICTIM), || format!("{name}: the load does not come back")));
-        page.never_below(&before);
-        let counted = trouble(&page, &before);
-        let wrong = wrong.or_else(|| (counted != "timeout 1").then(|| "unexpected".to_owned()));
-        self.table.lock().unwrap().push(Row { area: "hang", name: name.to_owned(), counted, wrong });
+        page.never_below(&before.page);
+        let counted = trouble(&page, &before.page);
         self.pause();
-        self.rest();
+        let extra = self.rest().beyond(&before);
+        let right = counted == "timeout 1" && extra == records;
+        let wrong = wrong.or_else(|| (!right).then(|| format!("unexpected; {extra} more records")));
+        self.table.lock().unwrap().push(Row { area: "hang", name: name.to_owned(), counted, wrong });
     }
 
     /// Like [`Scene::answer`], but first makes a poll fail. After a failure, the next poll also reads the paths that it
