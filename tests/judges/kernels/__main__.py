@@ -17,7 +17,6 @@ import time
 
 sys.path.insert(1, str(pathlib.Path(__file__).resolve().parents[1]))
 
-import self_test
 from costs import median_errors
 from engine import Engine, throughput
 from exporter import Exporter, fetch, until
@@ -162,8 +161,6 @@ def main():
     option("--engines", help="some of the engines, separated by commas (default: all)")
     option("--seed", type=int, default=3, help="for the requests (default: %(default)s)")
     option("--json", type=pathlib.Path, help="writes all numbers to this file")
-    option("--self-test", action="store_true", help="checks this judge instead of the exporter")
-    option("--samples", type=pathlib.Path, help="with --self-test: a folder of records with known times to compare with")
     args = parser.parse_args()
     cases = {case.name: case for case in CASES}
     if args.engines:
@@ -172,8 +169,6 @@ def main():
             parser.error(f"unknown engines: {', '.join(sorted(unknown))}; use {', '.join(cases)}")
         cases = {name: cases[name] for name in args.engines.split(",")}
     iterations = {model: Iterations(model) for model in {case.model for case in cases.values()}}
-    if args.self_test:
-        sys.exit(self_test.run(cases, iterations, args.samples) > 0)
     if not args.exporter:
         parser.error("no exporter; use --exporter PATH, or set TRTLLM_TEST_BINARY")
     begun = time.monotonic()
