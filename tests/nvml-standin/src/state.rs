@@ -346,37 +346,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_empty_file_means_one_idle_gpu() {
-        let state = State::parse("").unwrap();
-        assert_eq!(state.gpus.len(), 1);
-        assert_eq!(state.gpus[0].return_code("power_usage"), 0);
-        assert_eq!(state.gpus[0].pci_bus_id(), "00000000:1B:00.0");
-    }
-
-    #[test]
-    fn gpus_differ_in_uuid_and_bus() {
-        let state = State::parse("gpus=2").unwrap();
-        assert_ne!(state.gpus[0].uuid, state.gpus[1].uuid);
-        assert_ne!(state.gpus[0].pci_bus_id(), state.gpus[1].pci_bus_id());
-    }
-
-    #[test]
-    fn a_failure_affects_only_the_named_call() {
-        let state = State::parse("gpu.0.not_supported=temperature, power_usage\ngpu.0.fail=memory_info:999").unwrap();
-        let gpu = &state.gpus[0];
-        assert_eq!(gpu.return_code("temperature"), NOT_SUPPORTED);
-        assert_eq!(gpu.return_code("power_usage"), NOT_SUPPORTED);
-        assert_eq!(gpu.return_code("memory_info"), 999);
-        assert_eq!(gpu.return_code("utilization_rates"), 0);
-    }
-
-    #[test]
-    fn every_call_on_a_lost_gpu_returns_gpu_is_lost() {
-        let state = State::parse("gpu.0.lost=1\ngpu.0.not_supported=temperature").unwrap();
-        assert_eq!(state.gpus[0].return_code("temperature"), GPU_IS_LOST);
-    }
-
-    #[test]
     fn an_invalid_line_is_an_error_that_names_the_line() {
         for line in ["gpuz=2", "gpu.0.pwer=1", "gpu.7.lost=1", "gpu.0.lost=yes", "gpu.0.fail=pwr:3", "init"] {
             let message = State::parse(line).unwrap_err();
