@@ -25,14 +25,13 @@ use trtllm_records::Message;
 use trtllm_records::Objectives;
 use trtllm_records::{EngineName, RecorderCounts};
 use trtllm_sources::keys::LineParser;
-use trtllm_sources::trtllm_json::{parse_perf_metrics, parse_records};
+use trtllm_sources::trtllm_json::parse_records;
 use trtllm_sources::{Batch, Presence};
 
 const RECORDS: usize = 1000;
 
 fn main() {
     let engine = records("metrics_trt_v1.0.0rc4.json", true);
-    full_records();
     records("metrics_v2_shared_pools_host.json", false);
 
     own_metrics(&engine);
@@ -195,27 +194,6 @@ fn pages(engine: &ObservedEngine) {
     ratio("protobuf / hand-written", proto, by_hand);
 }
 
-/// Records with every field of TensorRT-LLM, one request row each, and the request latencies.
-fn full_records() {
-    let body = body(full_record());
-    println!("\n{RECORDS} records with every field, {} bytes of JSON each", body.len() / RECORDS);
-    let mut batch = Batch::default();
-    let mut engine = ObservedEngine::new(Duration::from_secs(15));
-    parse_records(&body, &mut batch).unwrap();
-    let entries = fixture("perf_metrics_SHAPE.json").to_string().into_bytes();
-    let mut perf = Batch::default();
-    parse_perf_metrics(&entries, &mut perf).unwrap();
-    let folding = time("fold alone", RECORDS, || fold(&mut engine, &batch));
-    let baseline = time("baseline: plain accumulators", RECORDS, || accumulate_full(&batch));
-    ratio("fold of full records / plain accumulators", folding, baseline);
-    let requests = time("latencies of one finished request", perf.messages.len() * RECORDS, || {
-        for _ in 0..RECORDS {
-            fold(&mut engine, &perf);
-        }
-    });
-    println!("  → a request costs as much as {:.1} full records", requests / folding);
-}
-
 fn fixture(name: &str) -> serde_json::Value {
     let fixture = std::fs::read_to_string(format!("tests/fixtures/{name}")).unwrap();
     serde_json::from_str::<serde_json::Value>(&fixture).unwrap()["payload"].clone()
@@ -223,20 +201,6 @@ fn fixture(name: &str) -> serde_json::Value {
 
 fn plain_record() -> serde_json::Value {
     fixture("metrics_trt_v1.0.0rc4.json")[0].clone()
-}
-
-fn full_record() -> serde_json::Value {
-    let mut record = fixture("metrics_record_SHAPE_2026H2.json")[0].clone();
-    let plain = plain_record();
-    for key in plain.as_object().unwrap().keys().filter(|key| key.starts_with("max") || *key == "timestamp") {
-        record[key] = plain[key].clone();
-    }
-    record["crossKvCacheStats"] = record["kvCacheStats"].clone();
-    record["specDecodingStats"] = serde_json::json!({"numDraftTokens": 20, "numAcceptedTokens": 12,
-        "numRequestsWithDraftTokens": 3, "acceptanceLength": 2.5, "iterLatencyMS": 1.5, "draftOverhead": 0.25});
-    record["statsSequence"] = serde_json::Value::Null;
-    record["requestStats"][0]["stage"] = "GENERATION_IN_PROGRESS".into();
-    record
 }
 
 /// A JSON array of copies of one record with ascending iteration numbers.
@@ -307,99 +271,6 @@ fn accumulate(batch: &Batch) {
         }
     }
     black_box((&gauges, &sums, &buckets));
-}
-
-/// Like [`accumulate`], for a full record: three times as many numbers.
-fn accumulate_full(batch: &Batch) {
-    let mut gauges = [0_i64; 90];
-    let mut sums = [0_u64; 40];
-    for item in &batch.messages {
-        let Message::Record(record) = item else { continue };
-        let numbers = [
-            record.max_batch_size_static,
-            record.max_batch_size_tuner_recommended,
-            record.max_batch_size_runtime,
-            record.max_num_tokens_static,
-            record.max_num_tokens_runtime,
-        ];
-        let inflight = record.inflight_batching_stats.unwrap_or_default();
-        let held = [
-            inflight.num_ctx_kv_tokens,
-            inflight.num_gen_kv_tokens,
-            inflight.num_paused_kv_tokens,
-            inflight.num_queued_gen_kv_tokens,
-            inflight.num_queued_context_requests,
-            inflight.num_queued_ctx_tokens,
-            inflight.num_queued_gen_requests,
-        ];
-        let cross = record.cross_kv_cache_stats.unwrap_or_default();
-        let cross = [cross.max_num_blocks, cross.free_num_blocks, cross.used_num_blocks, cross.reused_blocks];
-        let spec = record.spec_decoding_stats.unwrap_or_default();
-        let spec = [spec.num_draft_tokens, spec.num_accepted_tokens, spec.num_requests_with_draft_tokens];
-        let mut at = 0;
-        for number in numbers.into_iter().chain(held).chain(cross).chain(spec) {
-            gauges[at] = number.unwrap_or(0);
-            at += 1;
-        }
-        for window in record.kv_cache_iteration_stats.iter().flat_map(|windows| windows.values()) {
-            let pools = [
-                window.primary_max_num_blocks,
-                window.primary_free_num_blocks,
-                window.primary_used_num_blocks,
-                window.primary_evictable_num_blocks,
-                window.primary_peak_free_num_blocks,
-                window.primary_peak_used_num_blocks,
-                window.primary_peak_evictable_num_blocks,
-                window.secondary_max_num_blocks,
-                window.secondary_free_num_blocks,
-                window.secondary_used_num_blocks,
-                window.secondary_evictable_num_blocks,
-                window.secondary_peak_free_num_blocks,
-                window.secondary_peak_used_num_blocks,
-                window.secondary_peak_evictable_num_blocks,
-            ];
-            let events = [
-                window.iter_alloc_total_blocks,
-                window.iter_alloc_new_blocks,
-                window.iter_reused_blocks,
-                window.iter_full_reused_blocks,
-                window.iter_partial_reused_blocks,
-                window.iter_missed_blocks,
-                window.iter_gen_alloc_blocks,
-                window.iter_onboard_blocks,
-                window.iter_offload_blocks,
-                window.iter_intra_device_copy_blocks,
-                window.iter_host_dropped_blocks,
-                window.iter_onboard_bytes,
-                window.iter_offload_bytes,
-                window.iter_intra_device_copy_bytes,
-                window.iter_host_dropped_bytes,
-            ];
-            for number in pools {
-                gauges[at] += number.unwrap_or(0);
-                at += 1;
-            }
-            for (sum, number) in sums.iter_mut().zip(events) {
-                *sum += number.unwrap_or(0) as u64;
-            }
-        }
-        for row in record.request_stats.iter().flatten() {
-            let numbers = [
-                row.context_prefill_position,
-                row.num_generated_tokens,
-                row.alloc_total_blocks_per_request,
-                row.alloc_new_blocks_per_request,
-                row.reused_blocks_per_request,
-                row.missed_blocks_per_request,
-            ];
-            for (gauge, number) in gauges[80..].iter_mut().zip(numbers) {
-                *gauge = number.unwrap_or(0);
-            }
-        }
-        black_box(&gauges);
-    }
-    black_box(&sums);
-    accumulate(batch);
 }
 
 /// The whole page of one engine.
