@@ -11,7 +11,7 @@ def built():
     """The path of the program. Builds the program unless SIM_SERVE names it."""
     if path := os.environ.get("SIM_SERVE"):
         return path
-    subprocess.run(["cargo", "build", "--quiet", "--package", "trtllm-sim-serve"], cwd=ROOT, check=True)
+    subprocess.run(["cargo", "build", "--quiet", "--workspace", "--bin", "trtllm-sim-serve"], cwd=ROOT, check=True)
     target = os.environ.get("CARGO_TARGET_DIR", ROOT / "target")
     return os.path.join(target, "debug", "trtllm-sim-serve")
 

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process::{Command, ExitStatus, Output, Stdio};
 use std::sync::{OnceLock, mpsc};
 
-use super::built::built;
+use super::built;
 use super::http::{self, Response};
 use super::page::Page;
 use super::process::Process;
@@ -140,7 +140,7 @@ pub(crate) fn either(arguments: &[&str]) -> Output {
 /// The path of `trtllm-doctor`, which is built once.
 pub(crate) fn doctor_binary() -> &'static str {
     static BUILT: OnceLock<String> = OnceLock::new();
-    BUILT.get_or_init(|| built("trtllm-doctor", "trtllm-doctor").display().to_string())
+    BUILT.get_or_init(|| built::program("trtllm-doctor").display().to_string())
 }
 
 /// Runs the binary until it exits by itself.

@@ -24,7 +24,7 @@ pub(crate) fn reserved_port() -> (TcpSocket, u16) {
 /// The path of the program, which is built once.
 pub(crate) fn program() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    BUILT.get_or_init(|| super::built::built("trtllm-sim-serve", "trtllm-sim-serve"))
+    BUILT.get_or_init(|| super::built::program("trtllm-sim-serve"))
 }
 
 /// An engine with this many iterations per second. For ten seconds its load is higher than it can serve, so requests

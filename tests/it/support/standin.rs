@@ -31,7 +31,7 @@ impl Standin {
     pub(crate) fn install(&self) {
         static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
         let draft = self.dir.path().join("draft.so");
-        fs::copy(LIBRARY.get_or_init(|| built("nvml-standin", "libnvml_standin.so")), &draft).unwrap();
+        fs::copy(LIBRARY.get_or_init(|| built(&["--package", "nvml-standin"], "libnvml_standin.so")), &draft).unwrap();
         fs::rename(draft, self.library()).unwrap();
     }
 
