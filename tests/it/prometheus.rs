@@ -1,7 +1,6 @@
 //! Prometheus servers scrape the real binary. They must store the page's names, and values that match the engine's own
 //! records.
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
@@ -10,7 +9,7 @@ use serde_json::Value;
 use crate::support;
 use crate::support::daemon::{Daemon, doctor};
 use crate::support::lookalike::{Lookalike, often_idle, steady};
-use crate::support::page::{Page, name_of};
+use crate::support::page::Page;
 use crate::support::prometheus::{Prometheus, now, prometheus_2, prometheus_3};
 use crate::support::standin::Standin;
 use crate::support::{ensure, until};
@@ -36,48 +35,6 @@ fn engine_and_daemon() -> (Lookalike, Daemon, Standin) {
         ensure(polled, || "the engine or the GPU has not been polled".to_owned())
     });
     (engine, daemon, gpu)
-}
-
-/// In particular the names of legacy counters (without `_total`). `formats` has the values in both versions of Prometheus.
-#[test]
-fn prometheus_stores_every_series_under_the_name_on_the_page() {
-    const ENERGY: &str = "nv_energy_consumption";
-    let (engine, daemon, gpu) = engine_and_daemon();
-    engine.resume();
-    // Some families appear late. The hit ratio needs a request that looked up blocks, others need a completed request,
-    // and the verdict needs several intervals of five seconds.
-    daemon.until(|page| {
-        let late = [
-            "nv_trt_llm_kv_cache_hit_ratio",
-            "nv_trt_llm_request_iterations_count",
-            "nv_trt_llm_limited_by_since_timestamp_seconds",
-            "nv_trt_llm_iteration_slowdown_ratio",
-        ];
-        ensure(late.iter().all(|name| page.find(name, &[]).is_some()), || format!("some of {late:?} are missing"))
-    });
-    let prometheus = Prometheus::start(&prometheus_3(), &config(&daemon));
-    prometheus.until_up();
-    // Some families are on the page only at times, so collect the names of several pages.
-    let mut shown = BTreeSet::new();
-    until(|| {
-        shown.extend(daemon.page().series.iter().map(|(series, _)| name_of(series).to_owned()));
-        // Leave out the series that the server adds to each scrape.
-        let own = |name: &str| name == "up" || name.starts_with("scrape_");
-        let stored: BTreeSet<String> = prometheus.names().into_iter().filter(|name| !own(name)).collect();
-        let different: Vec<&String> = stored.symmetric_difference(&shown).collect();
-        ensure(different.is_empty(), || format!("only stored, or only on the page: {different:?}"))
-    });
-    for name in ["nv_trt_llm_disaggregated_serving_metrics", ENERGY] {
-        assert!(shown.contains(name) && !shown.contains(format!("{name}_total").as_str()), "{name}");
-    }
-    // On a busy machine a late scrape leaves a gap until the next scrape, so wait for the value.
-    prometheus.until_value("count(nv_trt_llm_disaggregated_serving_metrics)", 2.0);
-    // PromQL's `increase` works for a legacy counter, because it ignores the type of a metric.
-    prometheus.until_value(ENERGY, 0.0);
-    gpu.set("gpu.0.energy_mj=1005000");
-    prometheus.until_value(ENERGY, 5.0);
-    let increase = prometheus.value(&format!("increase({ENERGY}[10m])"), None);
-    assert!(increase.is_some_and(|joules| joules >= 5.0), "{increase:?}");
 }
 
 #[test]

@@ -1,14 +1,13 @@
 """Runs the queries of deploy/kubernetes/autoscaling in a real Prometheus that scrapes two exporters with simulated engines.
 
 usage: autoscaling.py EXPORTER      (run tests/deploy/kubernetes.sh first: it builds target/tools/manifests)
-One engine gets more requests than it can serve, and the other is idle. The HPA's metrics, KEDA's triggers and the queries of llm-d's
-autoscaler must distinguish the two engines, and for a lost exporter they must return no result instead of 0. Exit code 1 if a check
-fails, 77 if a tool is missing.
+One engine gets more requests than it can serve, and the other is idle. The HPA's metrics and KEDA's triggers must distinguish the two
+engines, and for a lost exporter they must return no result instead of 0. tests/it/readers/vllm.rs has the queries of llm-d's autoscaler.
+Exit code 1 if a check fails, 77 if a tool is missing.
 """
 import contextlib
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -20,13 +19,6 @@ from prometheus import Prometheus, scraping, target
 
 EXAMPLES = ROOT / "deploy/kubernetes/autoscaling"
 MANIFESTS = ROOT / "target/tools/manifests"
-# Queries of llm-d's workload variant autoscaler 0.9, for replicas of one model.
-LLM_D = [
-    'max by (instance, pod, llm_d_ai_variant) (max_over_time(vllm:kv_cache_usage_perc{S}[1m]))',
-    'max by (instance, pod, llm_d_ai_variant) (max_over_time(vllm:num_requests_waiting{S}[1m]))',
-    'max by (instance, pod, llm_d_ai_variant, num_gpu_blocks, block_size) (vllm:cache_config_info{namespace="default"})',
-    'max by (instance, pod, llm_d_ai_variant) (rate(vllm:request_generation_tokens_sum{S}[5m]) / rate(vllm:request_generation_tokens_count{S}[5m]))',
-]
 
 
 def objects(*names):
@@ -60,8 +52,8 @@ def main():
         exporters = {}
         for pod, rate in (("llama-busy", 400), ("llama-idle", 0.0001)):
             source = f"--source=sim:?rate={rate}&in_flight=2000"
-            exporters[pod] = running.enter_context(Exporter(sys.argv[1], source, "--model=llama-3.1-8b", "--metrics.compat=vllm", "--metrics.profile=default"))
-        targets = [target(exporter.address, namespace="default", pod=pod, llm_d_ai_variant="llama") for pod, exporter in exporters.items()]
+            exporters[pod] = running.enter_context(Exporter(sys.argv[1], source, "--model=llama-3.1-8b", "--metrics.profile=default"))
+        targets = [target(exporter.address, namespace="default", pod=pod) for pod, exporter in exporters.items()]
         work = running.enter_context(tempfile.TemporaryDirectory())
         query = running.enter_context(Prometheus(work, scraping(targets))).values
 
@@ -82,12 +74,6 @@ def main():
         for expression in triggers:
             found = list(query(expression.replace("llama-.*", "llama-idle")).values())
             check("KEDA: an engine without a request so far counts as 0", found == [0], found)
-        for expression in LLM_D:
-            found = query(expression.replace("S}", 'namespace="default",model_name="llama-3.1-8b"}'))
-            pods = {dict(labels).get("pod") for labels in found}
-            check(f"llm-d: {expression[:80]}…", "llama-busy" in pods, found)
-        variants = {dict(labels)["llm_d_ai_variant"] for labels in query(re.sub("S}", "}", LLM_D[1]))}
-        check("llm-d: the variant's label", variants == {"llama"}, variants)
         for exporter in exporters.values():
             exporter.process.terminate()
         until("lost exporters", lambda: len(query("up == 0")) == 2, 20)
