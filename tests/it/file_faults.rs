@@ -186,6 +186,8 @@ fn what_cannot_be_written_at_the_start_ends_it_with_its_name() {
     for error in ERRORS {
         for (part, flag) in [
             ("the-port", "--web.port-file"),
+            // The draft of the file can be created, but not written.
+            ("the-port b", "--web.port-file"),
             ("the-ingest", "ingest socket"),
             ("the-page", "--web.listen-address"),
             ("the-directory", "--record.dir"),
