@@ -70,24 +70,6 @@ fn an_empty_variable_counts_as_not_set() {
     }
 }
 
-/// Regression: `tests/run --help` installed packages.
-#[test]
-fn the_help_of_the_test_script_starts_and_installs_nothing() {
-    let folder = tempfile::tempdir().unwrap();
-    let script = folder.path().join("tests/run");
-    std::fs::create_dir(folder.path().join("tests")).unwrap();
-    std::fs::copy("tests/run", &script).unwrap();
-    for arguments in [&["--help"][..], &["-h"], &["--test", "it", "--help"]] {
-        let output = Command::new("bash").arg(&script).args(arguments).output().unwrap();
-        let text = String::from_utf8(output.stdout).unwrap();
-        assert!(
-            output.status.success() && text.contains("tests/run [arguments of cargo test]"),
-            "{arguments:?}: {text}"
-        );
-        assert!(output.stderr.is_empty() && !folder.path().join("target").exists(), "{arguments:?} did something");
-    }
-}
-
 #[test]
 fn the_manual_page_describes_each_flag_and_command() {
     for (name, program, names) in programs() {

@@ -195,28 +195,6 @@ fn the_port_file_follows_no_link_and_waits_for_no_pipe() {
 }
 
 #[test]
-fn systemds_watchdog_is_fed_while_the_tasks_make_progress() {
-    let folder = tempfile::tempdir().unwrap();
-    let notify = folder.path().join("notify");
-    let socket = UnixDatagram::bind(&notify).unwrap();
-    socket.set_read_timeout(Some(support::TIMEOUT)).unwrap();
-    let script = format!("export NOTIFY_SOCKET={} WATCHDOG_USEC=500000", notify.display());
-    let _daemon = behind(&script).start(&["--source", "sim:"]);
-    let received = || {
-        let mut message = [0; 256];
-        let length = socket.recv(&mut message).unwrap();
-        String::from_utf8_lossy(&message[..length]).into_owned()
-    };
-    let mut fed = 0;
-    let mut ready = false;
-    while fed < 5 || !ready {
-        let message = received();
-        ready |= message.contains("READY=1");
-        fed += usize::from(message.contains("WATCHDOG=1"));
-    }
-}
-
-#[test]
 fn a_limit_of_the_size_of_files_is_a_failed_write_and_no_signal_that_ends_the_daemon() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("port").display().to_string();

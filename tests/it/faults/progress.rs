@@ -10,14 +10,14 @@ use super::engine::{Engine, record};
 use crate::support::daemon::Launch;
 use crate::support::{ensure, until};
 
-/// True if the daemon has notified systemd's watchdog since the last call.
-fn fed(socket: &UnixDatagram) -> bool {
-    let mut fed = false;
+/// What the daemon has told systemd since the last call.
+fn told(socket: &UnixDatagram) -> String {
+    let mut told = String::new();
     let mut message = [0; 256];
     while let Ok(length) = socket.recv(&mut message) {
-        fed |= String::from_utf8_lossy(&message[..length]).contains("WATCHDOG=1");
+        told += &String::from_utf8_lossy(&message[..length]);
     }
-    fed
+    told
 }
 
 #[test]
@@ -46,18 +46,19 @@ fn a_task_that_hangs_fails_the_health_check_and_systemds_watchdog_until_it_conti
     assert_eq!(stalled.text(), "the driver of engine hung 1 makes no progress\n");
     // A separate thread writes the log, so the line may appear later.
     daemon.until_logged(&["a task makes no progress"]);
-    // Discards earlier notifications.
-    fed(&socket);
+    let earlier = told(&socket);
+    assert!(earlier.contains("READY=1") && earlier.contains("WATCHDOG=1"), "{earlier}");
     let before = iterations("healthy").unwrap();
     until(|| ensure(iterations("healthy").unwrap() >= before + 10.0, || "the healthy engine is stuck".to_owned()));
     assert_eq!(daemon.get("/healthz").status, 503);
-    assert!(!fed(&socket), "systemd would not restart the exporter");
+    assert!(!told(&socket).contains("WATCHDOG=1"), "systemd would not restart the exporter");
 
     until(|| {
         // Each record ends one read, and the next read hangs again. Therefore, write until the health check succeeds.
         write(2);
         ensure(daemon.get("/healthz").status == 200, || "still not healthy".to_owned())
     });
+    until(|| ensure(told(&socket).contains("WATCHDOG=1"), || "systemd would restart the exporter".to_owned()));
     // The last read hangs again, and the daemon must still end.
     assert!(daemon.terminate().success());
 }
