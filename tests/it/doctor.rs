@@ -183,43 +183,6 @@ fn engines_have_no_finding_while_the_exporter_starts() {
     }
 }
 
-/// All engines run 32 requests at the same time. They differ only in the benchmark.
-#[cfg(feature = "executor")]
-#[test]
-fn an_engine_below_its_benchmark_is_named_only_at_equal_load() {
-    let folder = tempfile::tempdir().unwrap();
-    let engines = [
-        ("slow", 9000.0, 32.0, 64),
-        ("fast", 300.0, 32.0, 64),
-        ("other-load", 9000.0, 90.0, 64),
-        ("other-lengths", 9000.0, 32.0, 400),
-    ];
-    let mut text = "engines:\n".to_owned();
-    for (model, rate, concurrent, length) in engines {
-        let file = folder.path().join(format!("{model}.json"));
-        let report = serde_json::json!({
-            "engine": {"model": "llama"}, "world_info": {"world_size": 1, "max_batch_size": 256},
-            "request_info": {"avg_num_concurrent_requests": concurrent, "avg_input_length": 64, "avg_output_length": length},
-            "performance": {"system_output_throughput_tok_s": rate},
-        });
-        std::fs::write(&file, report.to_string()).unwrap();
-        let source = "sim:?rate=1000&in_flight=32&prompt_mean=64&output_mean=64&kv_blocks=6000";
-        text += &format!("- source: \"{source}\"\n  model: {model}\n  bench_report: {}\n", file.display());
-    }
-    let file = folder.path().join("engines.yaml");
-    std::fs::write(&file, text).unwrap();
-    let daemon = Daemon::start(&["--config.file", path(&file)]);
-    let report = Report::until_named(&daemon, "slow", "below-benchmark");
-    let finding =
-        report.json["findings"].as_array().unwrap().iter().find(|finding| finding["rule"] == "below-benchmark");
-    let share = &finding.unwrap()["evidence"][0];
-    assert_eq!(share["name"], "tokens/s of its benchmark at equal concurrency");
-    assert!(share["unit"] == "share" && share["value"].as_f64().unwrap() < BENCHMARK_SHARE, "{share}");
-    for silent in ["fast", "other-load", "other-lengths"] {
-        assert!(!report.about(silent).contains("below-benchmark"), "{silent}: {:#}", report.json["findings"]);
-    }
-}
-
 #[test]
 fn what_a_publishers_statistics_lack_is_named() {
     let mut publishers = Publishers::new();

@@ -159,15 +159,6 @@ fn a_gpu_that_takes_all_of_its_default_power_is_not_limited_by_its_clocks() {
 }
 
 #[test]
-fn the_slowdown_at_equal_work_is_the_true_one() {
-    for factor in [1.0, 1.3, 2.0] {
-        let faults = vec![Fault::Slow { at: 60.0, factor, why: Slow::Regression }];
-        let found = input(&Config { faults, ..Config::default() }).slowdown.unwrap().ratio;
-        assert!((found / factor - 1.0).abs() < 0.07, "{factor}: {found}");
-    }
-}
-
-#[test]
 fn the_time_of_spikes_is_the_true_one() {
     let faults = vec![Fault::Spike { every: 3.0, seconds: 0.8 }];
     let found = input(&Config { faults, ..Config::default() });
