@@ -3,14 +3,8 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-/// The path of a program of the workspace, which is built if it must be. Cargo passes neither libraries nor programs of
-/// other packages to tests. The features are those of the whole workspace, as in `cargo test --workspace`: with those of
-/// one package, cargo would build most dependencies once more.
-pub(crate) fn program(name: &str) -> PathBuf {
-    built(&["--workspace", "--bin", name], name)
-}
-
-/// Builds what the arguments select, and returns the path of the file.
+/// Builds what the arguments of cargo select, and returns the path of one of its files. Cargo passes neither libraries nor
+/// programs of other packages to tests.
 pub(crate) fn built(selected: &[&str], file: &str) -> PathBuf {
     let test = std::env::current_exe().unwrap();
     // The test's own path is <target>/<profile>/deps/<test>.

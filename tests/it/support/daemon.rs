@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process::{Command, ExitStatus, Output, Stdio};
 use std::sync::{OnceLock, mpsc};
 
-use super::built;
+use super::built::built;
 use super::http::{self, Response};
 use super::page::Page;
 use super::process::Process;
@@ -137,10 +137,11 @@ pub(crate) fn either(arguments: &[&str]) -> Output {
     }
 }
 
-/// The path of `trtllm-doctor`, which is built once.
+/// The path of `trtllm-doctor`, which is built once. It has the features of its own package, as users get it: it cannot
+/// load an engine.
 pub(crate) fn doctor_binary() -> &'static str {
     static BUILT: OnceLock<String> = OnceLock::new();
-    BUILT.get_or_init(|| built::program("trtllm-doctor").display().to_string())
+    BUILT.get_or_init(|| built(&["--package", "trtllm-doctor"], "trtllm-doctor").display().to_string())
 }
 
 /// Runs the binary until it exits by itself.

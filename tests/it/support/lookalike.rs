@@ -21,10 +21,11 @@ pub(crate) fn reserved_port() -> (TcpSocket, u16) {
     (holder, port)
 }
 
-/// The path of the program, which is built once.
+/// The path of the program, which is built once. The features are those of the whole workspace, so its dependencies are
+/// those of the tests.
 pub(crate) fn program() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    BUILT.get_or_init(|| super::built::program("trtllm-sim-serve"))
+    BUILT.get_or_init(|| super::built::built(&["--workspace", "--bin", "trtllm-sim-serve"], "trtllm-sim-serve"))
 }
 
 /// An engine with this many iterations per second. For ten seconds its load is higher than it can serve, so requests
