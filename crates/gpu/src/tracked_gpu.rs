@@ -1,5 +1,7 @@
 //! What is known of one GPU, folded from its worker's reports. Pure, except that it logs changes of state.
 
+use std::collections::BTreeSet;
+
 use super::event::PollReadings;
 use super::limits::IMPOSSIBLE;
 use super::probe::CallFailure;
@@ -14,8 +16,8 @@ pub(super) struct TrackedGpu {
     /// False until the first poll has ended or failed; the state is unknown until then.
     pub(super) is_listed: bool,
     /// Failures of the last poll, and of what the last slow poll read in addition, to log only changes.
-    failing: Vec<CallFailure>,
-    pub(super) failing_slow: Vec<CallFailure>,
+    failing: BTreeSet<CallFailure>,
+    pub(super) failing_slow: BTreeSet<CallFailure>,
 }
 
 impl TrackedGpu {
@@ -26,7 +28,11 @@ impl TrackedGpu {
             if state == GpuState::Ok {
                 tracing::info!(gpu_uuid = %uuid, index, name = name.as_deref(), "GPU readings available");
             } else {
-                tracing::warn!(gpu_uuid = %uuid, index, ?state, call, "GPU readings unavailable; look for Xid errors in dmesg");
+                let remedy = match state {
+                    GpuState::NoPermission => "let this user open /dev/nvidia*, and restart the exporter",
+                    _ => "look for Xid errors in dmesg",
+                };
+                tracing::warn!(gpu_uuid = %uuid, index, ?state, call, "GPU readings unavailable; {remedy}");
             }
         }
         self.enter(state);
@@ -84,23 +90,19 @@ impl TrackedGpu {
 }
 
 /// Logs which calls fail now and did not before, and the reverse.
-fn log_changes(uuid: &str, failing: &mut Vec<CallFailure>, failures: Vec<CallFailure>) {
-    let mut logged = Vec::new();
-    for failure @ CallFailure { call, error } in &failures {
-        if failing.contains(failure) || logged.contains(failure) {
-            continue;
-        }
-        logged.push(*failure);
+fn log_changes(uuid: &str, failing: &mut BTreeSet<CallFailure>, failures: Vec<CallFailure>) {
+    // A call may fail for several parts of the GPU, such as its links.
+    let now: BTreeSet<CallFailure> = failures.into_iter().collect();
+    for CallFailure { call, error } in now.difference(failing) {
         if *error == IMPOSSIBLE {
             tracing::warn!(gpu_uuid = %uuid, call, "impossible GPU reading left out; compare with nvidia-smi -q");
         } else {
             tracing::warn!(gpu_uuid = %uuid, call, error, "NVML call failed; compare with nvidia-smi -q");
         }
     }
-    let mut calls: Vec<&str> = failing.iter().map(|before| before.call).collect();
-    calls.dedup();
-    for call in calls.into_iter().filter(|call| failures.iter().all(|failure| failure.call != *call)) {
-        tracing::info!(gpu_uuid = %uuid, call, "NVML call succeeds again");
+    let calls = |failures: &BTreeSet<CallFailure>| failures.iter().map(|failure| failure.call).collect::<BTreeSet<_>>();
+    for call in calls(failing).difference(&calls(&now)) {
+        tracing::info!(gpu_uuid = %uuid, call, "GPU call succeeds again");
     }
-    *failing = failures;
+    *failing = now;
 }

@@ -62,11 +62,11 @@ fn a_failed_call_of_a_slow_poll_does_not_succeed_again_with_a_fast_poll() {
     let failed = CallFailure { call: "field_values", error: "unknown" };
     for outcome in [slow_poll(&[failed]), polled(70.0, 0.0), slow_poll(&[failed]), polled(70.0, 0.0)] {
         report(&mut tracker, 0, outcome, &[]);
-        assert_eq!(tracker.gpus[&(A.to_owned(), 0)].failing_slow, [failed]);
+        assert_eq!(tracker.gpus[&(A.to_owned(), 0)].failing_slow, [failed].into());
     }
     assert_eq!(tracker.inventory().read_errors, [ReadError { call: "field_values", error: "unknown", count: 2 }]);
     report(&mut tracker, 0, slow_poll(&[]), &[]);
-    assert_eq!(tracker.gpus[&(A.to_owned(), 0)].failing_slow, []);
+    assert_eq!(tracker.gpus[&(A.to_owned(), 0)].failing_slow, [].into());
 }
 
 #[test]

@@ -93,8 +93,8 @@ pub enum Listener {
 /// A connection. One type for TCP and Unix sockets, so that the server is compiled once.
 pub(crate) type Stream = Either<TcpStream, UnixStream>;
 
-/// Checks the addresses without binding them, because another process may use them now. Fails if an address cannot be
-/// bound.
+/// Checks the paths of Unix sockets without binding them, because another process may use them now. Whether a TCP address is free
+/// is known only when it is bound.
 pub fn check(addresses: &[Address], flag: &'static str) -> Result<(), BindError> {
     addresses.iter().try_for_each(|address| match address {
         Address::Unix(path) => {

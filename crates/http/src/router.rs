@@ -107,12 +107,12 @@ pub fn all(
     let pages = Router::new()
         // The path may have segments that begin with `:`, which axum 0.7 took for parameters.
         .without_v07_checks()
-        .route(&telemetry_path.0, get(handlers::metrics))
-        .route(&format!("{telemetry_path}/gateway"), get(handlers::gateway));
-    // Tools made for trtllm-serve read this path. It may be the path of the metrics page already.
+        .route(&format!("{telemetry_path}/gateway"), get(handlers::gateway))
+        // Tools made for trtllm-serve read this path, even if it is that of the metrics page.
+        .route(TRTLLM_SERVE_PATH, get(handlers::trtllm_serve));
     let pages = match telemetry_path.0 == TRTLLM_SERVE_PATH {
         true => pages,
-        false => pages.route(TRTLLM_SERVE_PATH, get(handlers::trtllm_serve)),
+        false => pages.route(&telemetry_path.0, get(handlers::metrics)),
     };
     let pages = pages.with_state(all_pages);
     let page = HtmlPage::new(&telemetry_path.0);

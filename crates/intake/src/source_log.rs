@@ -17,7 +17,8 @@ const LOSSES_END: Duration = Duration::from_secs(60);
 #[derive(Debug, Default)]
 pub(crate) struct SourceLog {
     name: EngineName,
-    failing: Logged<Option<ErrorKind>>,
+    /// The kind of the error, and the HTTP status.
+    failing: Logged<Option<(ErrorKind, Option<u16>)>>,
     stale: Logged<bool>,
     restarts: Logged<u64>,
     clock_steps: Logged<u64>,
@@ -82,7 +83,7 @@ impl SourceLog {
 
     /// `meaning`: what the error says about the engine, if it is known.
     pub(crate) fn failure(&mut self, error: Option<&SourceError>, meaning: Option<&str>, now: Instant) {
-        if self.failing.changes(error.map(SourceError::kind), now) {
+        if self.failing.changes(error.map(|error| (error.kind(), error.status())), now) {
             match error {
                 Some(error) => {
                     let kind = error.kind().name();
