@@ -196,3 +196,9 @@ pub enum OpenError {
 pub(crate) fn root_cause(error: &(dyn Error + 'static)) -> String {
     std::iter::successors(Some(error), |&error| error.source()).last().unwrap_or(error).to_string()
 }
+
+/// The beginning of a text that may be long, such as a value in an error.
+pub(crate) fn shortened(text: &str, characters: usize) -> String {
+    let beginning: String = text.chars().take(characters).collect();
+    if beginning.len() < text.len() { beginning + "…" } else { beginning }
+}

@@ -10,6 +10,7 @@ use trtllm_records::Message;
 use trtllm_records::{IterationStats, PerfMetricsEntry, RejectReason, RequestStatsPerIteration};
 
 use super::batch::Batch;
+use super::error::shortened;
 
 mod hello;
 mod odd_numbers;
@@ -34,12 +35,7 @@ impl From<serde_json::Error> for ParseError {
             return Self::Truncated;
         }
         // serde_json quotes the value that it found, which may be long.
-        let text = error.to_string();
-        let mut quoted: String = text.chars().take(120).collect();
-        if quoted.len() < text.len() {
-            quoted.push('…');
-        }
-        Self::NotJson(quoted)
+        Self::NotJson(shortened(&error.to_string(), 120))
     }
 }
 

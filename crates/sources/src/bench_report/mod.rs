@@ -2,7 +2,7 @@
 //! prints.
 
 mod console;
-mod json;
+mod values;
 
 use std::path::Path;
 
@@ -11,7 +11,12 @@ use serde_json::{Map, Value};
 use trtllm_records::BenchReport;
 use trtllm_service::small_file;
 
+use self::values::Values;
+use super::error::shortened;
 use super::python_text;
+
+/// Limit of the characters of an error in the first format, which may quote a value.
+const MAX_ERROR: usize = 120;
 
 /// Why a file is not a report.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -47,8 +52,8 @@ pub fn is_of_bench(start: &[u8]) -> bool {
 
 /// Parses a report. Fails if the text is something else, or a value of the report is invalid.
 pub fn parse(text: &str) -> Result<BenchReport, BenchReportError> {
-    if let Some(report) = console::parse(text) {
-        return Ok(report);
+    if let Some(values) = console::parse(text) {
+        return values.report();
     }
     let text = text.trim_start();
     if !text.starts_with(['{', '[']) {
@@ -61,10 +66,12 @@ pub fn parse(text: &str) -> Result<BenchReport, BenchReportError> {
         report.contains_key("performance") && KEYS.iter().any(|key| report.contains_key(*key))
     };
     match parsed {
-        Ok(Value::Object(report)) if is_report(&report) => match report.contains_key(KEYS[0]) {
-            true => json::parse_first_format(&report),
-            false => json::parse(&report),
-        },
+        // The format of the metrics specification, which no release writes, has the names of our own struct.
+        Ok(Value::Object(report)) if is_report(&report) && report.contains_key(KEYS[0]) => {
+            let report = serde_json::from_value(Value::Object(report));
+            report.map_err(|error| BenchReportError::Invalid(shortened(&error.to_string(), MAX_ERROR)))
+        }
+        Ok(Value::Object(report)) if is_report(&report) => Values(report).report(),
         Err(error) if text.contains("\"performance\"") => Err(BenchReportError::Invalid(error.to_string())),
         _ => Err(BenchReportError::Unknown),
     }
@@ -91,6 +98,19 @@ mod tests {
         let report = parse(text).unwrap();
         assert_eq!((report.configuration.tp_size, report.performance.total_latency_ms), (Some(2.0), Some(5.5)));
         assert_eq!((report.performance.request_throughput_per_sec, report.energy.joules), (None, None));
+    }
+
+    #[test]
+    fn the_example_of_the_specification_is_read_and_sections_may_be_missing() {
+        let text = include_str!("../../../../tests/fixtures/trtllm_bench_report.json");
+        let mut report: Map<String, Value> = serde_json::from_str(text).unwrap();
+        let read = parse(text).unwrap();
+        assert_eq!(read.performance.token_throughput_per_sec, Some(28390.4265));
+        assert_eq!((read.latency_stats.ttft_ms.p99, read.configuration.tp_size), (Some(512.34), Some(2.0)));
+        report.remove("configuration");
+        assert_eq!(parse(&Value::from(report).to_string()).unwrap().configuration.tp_size, None);
+        let wrong = format!("{{\"performance\":{{}},\"latency_stats\":\"{}\"}}", "x".repeat(500));
+        assert!(parse(&wrong).unwrap_err().to_string().len() < 200);
     }
 
     #[test]
