@@ -161,12 +161,6 @@ impl FollowedLines for RequestLines {
     }
 
     fn absorb(&mut self, line: &[u8], batch: &mut Batch) {
-        /// Whether another program writes a line for the same request. The ids themselves are not kept.
-        #[derive(serde::Deserialize)]
-        struct PairIds {
-            ctx_request_id: Option<serde::de::IgnoredAny>,
-            disagg_request_id: Option<serde::de::IgnoredAny>,
-        }
         if line.iter().all(u8::is_ascii_whitespace) {
             return;
         }
@@ -180,14 +174,12 @@ impl FollowedLines for RequestLines {
         let is_whole = entry.ctx_perf_metrics.is_some()
             || entry.gen_perf_metrics.is_some()
             || entry.disagg_server_arrival_time.is_some();
-        let is_part = || {
-            let pair = read_message::<PairIds>(text);
-            pair.is_ok_and(|pair| pair.ctx_request_id.is_some() || pair.disagg_request_id.is_some())
-        };
+        // Another program writes a line for the same request.
+        let is_part = entry.ctx_request_id.is_some() || entry.disagg_request_id.is_some();
         match self.owner {
             _ if !is_whole && entry.perf_metrics.is_none() => batch.reject(RejectReason::NotARecord),
             LineOwner::Server if is_whole => self.has_left_out = true,
-            LineOwner::Deployment if !is_whole && is_part() => self.has_left_out = true,
+            LineOwner::Deployment if !is_whole && is_part => self.has_left_out = true,
             LineOwner::Server | LineOwner::Deployment => batch.push(Message::FinishedRequest(Box::new(entry))),
         }
     }

@@ -1,50 +1,65 @@
 //! Converts data in Python's notation, such as `{'iter': 1, 'x': None, 'y': True}`, to JSON. trtllm-bench writes such
 //! lines (`--iteration_log`), and Python's JSON may contain `NaN`. Pure functions; the result is not checked to be JSON.
 
-/// Returns the text with strings in double quotes, and JSON's words instead of Python's. Numbers that JSON cannot write
-/// become null. `None` if a string does not end.
+/// Returns the value of the text with strings in double quotes, and JSON's words instead of Python's. Numbers that JSON cannot write
+/// become null. `None` if the value does not end, or something follows it.
 #[must_use]
 pub fn to_json(text: &str) -> Option<String> {
-    let mut json = String::with_capacity(text.len() + text.len() / 8);
-    let mut rest = text;
-    while let Some(first) = rest.chars().next() {
+    let (json, length) = first_value(text, "null");
+    text[length?..].trim_ascii().is_empty().then_some(json)
+}
+
+/// The first value of the text as JSON, with `odd` for each number that JSON cannot write, and its length in the text. Without a
+/// length, the value may continue in a text that follows, and the JSON ends inside of it, too.
+pub(crate) fn first_value(text: &str, odd: &str) -> (String, Option<usize>) {
+    let (mut json, mut at, mut depth) = (String::new(), 0, 0_usize);
+    while let Some(first) = text[at..].chars().next() {
+        let rest = &text[at..];
         let length = match first {
-            '\'' | '"' => string(rest, first, &mut json)?,
-            _ if first.is_ascii_alphabetic() => {
-                let end = rest.find(|next: char| !next.is_ascii_alphanumeric() && next != '_').unwrap_or(rest.len());
-                word(&rest[..end], &mut json);
-                end
-            }
-            // A number such as `1e5`, in which `e` does not begin a word.
-            _ if first.is_ascii_digit() => {
-                let is_part = |next: char| next.is_ascii_alphanumeric() || matches!(next, '.' | '+' | '-');
-                let end = rest.find(|next| !is_part(next)).unwrap_or(rest.len());
-                json.push_str(&rest[..end]);
-                end
-            }
-            '-' if rest[1..].starts_with(['i', 'I', 'n', 'N']) => 1,
-            _ => {
+            '\'' | '"' => string(rest, first, &mut json),
+            '(' | '[' | '{' | ')' | ']' | '}' => {
+                depth = if "([{".contains(first) { depth + 1 } else { depth.saturating_sub(1) };
                 // A tuple becomes an array.
                 json.push(match first {
                     '(' => '[',
                     ')' => ']',
                     other => other,
                 });
-                first.len_utf8()
+                Some(1)
+            }
+            _ if is_of_word(first) => {
+                let end = rest.find(|next| !is_of_word(next));
+                json.push_str(end.map_or("", |end| word(&rest[..end], odd)));
+                end
+            }
+            other => {
+                json.push(other);
+                Some(other.len_utf8())
             }
         };
-        rest = &rest[length..];
+        let Some(length) = length else { return (json, None) };
+        at += length;
+        if depth == 0 && !first.is_ascii_whitespace() {
+            return (json, Some(at));
+        }
     }
-    Some(json)
+    (json, None)
 }
 
-fn word(word: &str, json: &mut String) {
-    json.push_str(match word {
+fn is_of_word(letter: char) -> bool {
+    letter.is_ascii_alphanumeric() || matches!(letter, '_' | '+' | '-' | '.')
+}
+
+/// A word or a number. A number may also be above the highest float.
+fn word<'w>(word: &'w str, odd: &'w str) -> &'w str {
+    match word {
         "True" => "true",
         "False" => "false",
-        "None" | "nan" | "inf" | "NaN" | "Infinity" => "null",
+        "None" => "null",
+        // Rust also reads `inf`, `NaN` and the like.
+        _ if word.parse().is_ok_and(|number: f64| !number.is_finite()) => odd,
         other => other,
-    });
+    }
 }
 
 /// Writes the string at the start of `text` as JSON, and returns its length in `text`.

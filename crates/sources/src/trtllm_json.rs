@@ -7,17 +7,21 @@ use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::error::Category;
 
 use trtllm_records::Message;
+use trtllm_records::perf_metrics::RequestPerfMetrics;
 use trtllm_records::{IterationStats, PerfMetricsEntry, RejectReason, RequestStatsPerIteration};
 
 use super::batch::Batch;
 use super::error::shortened;
+use super::python_text::first_value;
 
 mod hello;
-mod odd_numbers;
 
 pub(crate) use hello::MAX_NAME;
 pub use hello::{Hello, parse_hello};
-use odd_numbers::Replaced;
+
+/// Replaces numbers that JSON cannot express, such as the `NaN` of Python's `json.dumps`. No field can have this one, so the field is
+/// left out and counted.
+const ODD: &str = "1.7976931348623157e308";
 
 /// Why a response could not be parsed to its end.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -219,50 +223,28 @@ impl<'t> Array<'t> {
 
     /// The next element; `None` if it has another structure.
     fn element<T: DeserializeOwned>(&mut self) -> Result<Option<T>, ParseError> {
-        let rest = self.rest();
-        let (element, length) = typed(rest)?;
-        // A number or a word at the end of the text may continue in the next part.
-        if length == rest.len() && rest.ends_with(|last: char| last.is_ascii_alphanumeric()) {
-            return Err(ParseError::Truncated);
-        }
+        let (element, length) = first(self.rest())?;
         self.at += length;
         Ok(element)
     }
 }
 
 /// The element at the start of the text, if it has the structure of `T`, and its length.
-fn typed<T: DeserializeOwned>(text: &str) -> Result<(Option<T>, usize), ParseError> {
-    if text.starts_with(['[', '"']) {
-        // serde would read an array as the fields of a struct, and quote a text in its error, however long it is.
-        return Ok((None, whole(text)?));
-    }
+fn first<T: DeserializeOwned>(text: &str) -> Result<(Option<T>, usize), ParseError> {
     let mut elements = serde_json::Deserializer::from_str(text).into_iter();
-    match elements.next().ok_or(ParseError::Truncated)? {
-        Ok(element) => Ok((Some(element), elements.byte_offset())),
-        Err(error) if error.is_data() => Ok((None, whole(text)?)),
-        Err(error) => match odd_numbers::replaced(text) {
-            Some(Replaced { json, length }) => match read(&json) {
-                Ok(element) => Ok((Some(element), length)),
-                Err(RejectReason::NotARecord) => Ok((None, length)),
-                Err(_) => Err(error_in(text, error)),
-            },
-            // The element may continue in the next part.
-            None if odd_numbers::ends_inside(text) => Err(ParseError::Truncated),
-            None => Err(error_in(text, error)),
-        },
+    if text.starts_with('{')
+        && let Some(Ok(element)) = elements.next()
+    {
+        return Ok((Some(element), elements.byte_offset()));
     }
-}
-
-/// The length of the element at the start of the text.
-fn whole(text: &str) -> Result<usize, ParseError> {
-    let mut elements = serde_json::Deserializer::from_str(text).into_iter::<IgnoredAny>();
-    elements.next().ok_or(ParseError::Truncated)?.map_err(|error| error_in(text, error))?;
-    Ok(elements.byte_offset())
-}
-
-/// Converts an error of serde_json. A number that ends after its sign, point or `e` is truncated; serde_json calls it invalid.
-fn error_in(text: &str, error: serde_json::Error) -> ParseError {
-    if text.ends_with(['-', '+', '.', 'e', 'E']) { ParseError::Truncated } else { error.into() }
+    // The text ends inside of the element, or the element has another structure, or numbers that JSON cannot express.
+    let (json, length) = first_value(text, ODD);
+    match (read(&json), length) {
+        (Ok(element), Some(length)) => Ok((Some(element), length)),
+        (Err(RejectReason::NotARecord), Some(length)) => Ok((None, length)),
+        (_, None) => Err(ParseError::Truncated),
+        _ => Err(serde_json::from_str::<IgnoredAny>(&json).err().map_or(ParseError::Truncated, ParseError::from)),
+    }
 }
 
 /// One line of NDJSON.
@@ -302,38 +284,33 @@ pub fn parse_line(line: &[u8]) -> Result<PublisherLine, RejectReason> {
 
 /// Parses the line as a finished request. `None` if it is not one.
 fn parse_finished_request(line: &str) -> Result<Option<PerfMetricsEntry>, RejectReason> {
-    let has = |key: &str| memchr::memmem::find(line.as_bytes(), key.as_bytes()).is_some();
+    let entry: PerfMetricsEntry = read_message(line)?;
     // An entry of a disaggregated server has two parts.
-    let has_two_parts = has("\"gen_perf_metrics\"") || has("\"genPerfMetrics\"");
-    if has_two_parts || has("\"perf_metrics\"") || has("\"perfMetrics\"") {
-        let entry = read_message::<PerfMetricsEntry>(line)?;
-        if has_two_parts || entry.perf_metrics.is_some() {
-            return Ok(Some(entry));
-        }
+    if entry.perf_metrics.is_some() || entry.ctx_perf_metrics.is_some() || entry.gen_perf_metrics.is_some() {
+        return Ok(Some(entry));
     }
-    if has("\"timing_metrics\"") || has("\"timingMetrics\"") {
-        return Ok(Some(PerfMetricsEntry { perf_metrics: Some(read_message(line)?), ..Default::default() }));
-    }
-    Ok(None)
+    let metrics: RequestPerfMetrics = read_message(line)?;
+    let is_one = metrics.timing_metrics.is_some();
+    Ok(is_one.then(|| PerfMetricsEntry { perf_metrics: Some(metrics), ..PerfMetricsEntry::default() }))
 }
 
-/// Reads one message. Numbers that JSON cannot express are allowed, see [`odd_numbers`].
+/// Reads one message. Numbers that JSON cannot express are allowed.
 ///
 /// # Errors
 /// The reason to count.
 pub(crate) fn read_message<T: DeserializeOwned>(text: &str) -> Result<T, RejectReason> {
-    read(text).or_else(|reason| match reason {
-        RejectReason::NotJson => match odd_numbers::replaced(text) {
-            Some(Replaced { json, length }) if text[length..].trim_ascii().is_empty() => read(&json),
-            _ => Err(reason),
+    match read(text) {
+        Err(RejectReason::NotJson) => match first_value(text, ODD) {
+            (json, Some(length)) if text[length..].trim_ascii().is_empty() => read(&json),
+            _ => Err(RejectReason::NotJson),
         },
-        _ => Err(reason),
-    })
+        read => read,
+    }
 }
 
 fn read<T: DeserializeOwned>(text: &str) -> Result<T, RejectReason> {
     if text.trim_start().starts_with(['[', '"']) {
-        // As in `typed`.
+        // serde would read an array as the fields of a struct, and quote a text in its error, however long it is.
         return Err(RejectReason::NotARecord);
     }
     serde_json::from_str(text).map_err(|error| match error.classify() {

