@@ -3,7 +3,7 @@
 
 use serde::de::{Deserialize, DeserializeSeed as _, Deserializer, IgnoredAny, SeqAccess};
 
-use super::lenient::{self, Any, Lenient, Number};
+use super::lenient::{self, Any, Lenient, Number, Scalar};
 
 /// Limit of the KV cache levels in a list.
 const MAX_LEVELS: usize = 64;
@@ -31,16 +31,8 @@ pub(super) fn sum<'de, D: Deserializer<'de>>(numbers: D) -> Result<Option<i64>, 
     impl<'de> Lenient<'de> for Sum {
         type Value = i64;
 
-        fn wrong(self) -> Option<i64> {
-            Some(i64::UNREADABLE)
-        }
-
-        fn whole(self, number: i128) -> Option<i64> {
-            Some(i64::of_whole(number))
-        }
-
-        fn float(self, number: f64) -> Option<i64> {
-            Some(i64::of_float(number))
+        fn scalar(self, value: Scalar<'_>) -> Option<i64> {
+            Some(i64::of(value))
         }
 
         fn array<A: SeqAccess<'de>>(self, mut numbers: A) -> Result<Option<i64>, A::Error> {
@@ -71,19 +63,11 @@ pub struct ShortText(pub Option<Box<str>>);
 
 impl<'de> Deserialize<'de> for ShortText {
     fn deserialize<D: Deserializer<'de>>(text: D) -> Result<Self, D::Error> {
-        struct Text;
-        impl Lenient<'_> for Text {
-            type Value = Box<str>;
-
-            fn wrong(self) -> Option<Box<str>> {
-                None
-            }
-
-            fn text(self, text: &str) -> Option<Box<str>> {
-                (text.len() <= MAX_TEXT).then(|| text.into())
-            }
-        }
-        Any(Text).deserialize(text).map(Self)
+        let read = |value: Scalar<'_>| match value {
+            Scalar::Text(text) if text.len() <= MAX_TEXT => Some(text.into()),
+            _ => None,
+        };
+        Any(read).deserialize(text).map(Self)
     }
 }
 
@@ -101,7 +85,7 @@ struct Bounded<T>(usize, fn() -> Option<Vec<T>>);
 impl<'de, T: Deserialize<'de>> Lenient<'de> for Bounded<T> {
     type Value = Vec<T>;
 
-    fn wrong(self) -> Option<Vec<T>> {
+    fn scalar(self, _: Scalar<'_>) -> Option<Vec<T>> {
         self.1()
     }
 

@@ -1,12 +1,14 @@
 //! The kinds of values: how each is read, and which of its values no engine can have.
 
-use serde::de::{Deserialize, Deserializer};
+use std::marker::PhantomData;
+
+use serde::de::{Deserialize, DeserializeSeed as _, Deserializer};
 
 use super::bounded;
-use super::by_id::ById;
-use super::lenient::{self, Number as _};
-use super::saturating::{self, SaturatingAdd};
-use super::schema::{Element, Rejected, Schema};
+use super::by_id::{self, ById};
+use super::lenient::{self, Any, Number as _};
+use super::saturating::{self, SaturatingAdd as _};
+use super::schema::{Element, Ranks, Rejected, Schema};
 use super::timestamp::RecordTime;
 
 /// A kind of values of type `T`.
@@ -38,14 +40,8 @@ pub trait Kind<T> {
         None
     }
 
-    /// Adds another value. The sum becomes known with the first value.
-    fn add_known(_: &mut Option<T>, _: &Option<T>) {}
-
-    /// Keeps the larger one of the known values.
-    fn keep_larger(_: &mut Option<T>, _: &Option<T>) {}
-
-    /// Adds another value. The sum is unknown if one value is.
-    fn add_all(_: &mut Option<T>, _: &Option<T>) {}
+    /// Adds the value of another rank or pool.
+    fn add(_: &mut Option<T>, _: &Option<T>, _: Ranks) {}
 
     /// Sets a known value to 0.
     fn clear(_: &mut Option<T>) {}
@@ -86,19 +82,14 @@ macro_rules! numbers {
             }
 
             #[inline]
-            fn add_known(total: &mut Option<$type>, more: &Option<$type>) {
-                saturating::add_known(total, *more);
-            }
-
-            fn keep_larger(largest: &mut Option<$type>, other: &Option<$type>) {
-                if *other > *largest {
-                    *largest = *other;
+            fn add(total: &mut Option<$type>, more: &Option<$type>, ranks: Ranks) {
+                match ranks {
+                    Ranks::First => {}
+                    Ranks::Sum | Ranks::Events => saturating::add_known(total, *more),
+                    Ranks::Largest if *more > *total => *total = *more,
+                    Ranks::Largest => {}
+                    Ranks::All => *total = total.zip(*more).map(|(total, more)| total.plus(more)),
                 }
-            }
-
-            #[inline]
-            fn add_all(total: &mut Option<$type>, more: &Option<$type>) {
-                *total = total.zip(*more).map(|(total, more)| SaturatingAdd::plus(total, more));
             }
 
             #[inline]
@@ -230,7 +221,7 @@ pub struct Parts;
 
 impl<T: Schema + PartialEq + for<'de> Deserialize<'de>> Kind<ById<T>> for Parts {
     fn read<'de, D: Deserializer<'de>>(value: D) -> Result<Option<ById<T>>, D::Error> {
-        lenient::object(value, || Some(ById(vec![("".into(), T::wrong_type_sentinel())])))
+        Any(by_id::Values(PhantomData)).deserialize(value)
     }
 
     fn is_possible(parts: &Option<ById<T>>) -> bool {

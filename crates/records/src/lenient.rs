@@ -3,50 +3,57 @@
 //! and a recording keeps it.
 
 use std::fmt;
-use std::marker::PhantomData;
 
-use serde::de::value::{BoolDeserializer, Error as Mismatch, MapAccessDeserializer, StrDeserializer};
+use serde::de::value::{Error as Mismatch, MapAccessDeserializer};
 use serde::de::{
-    Deserialize, DeserializeSeed, Deserializer, IgnoredAny, IntoDeserializer as _, MapAccess, SeqAccess, Visitor,
+    Deserialize, DeserializeSeed, Deserializer, IgnoredAny, IntoDeserializer, MapAccess, SeqAccess, Visitor,
 };
 
 use super::timestamp::{RecordTime, parse_timestamp};
 
-/// What a value becomes, by its type in JSON. Null becomes `None`, and every type without a method of its own the result of `wrong`.
-pub(super) trait Lenient<'de>: Sized {
+/// A value in JSON that is not null.
+#[derive(Debug, Clone, Copy)]
+pub enum Scalar<'v> {
+    Flag(bool),
+    Whole(i128),
+    Float(f64),
+    Text(&'v str),
+    /// An array or an object, which was skipped.
+    Skipped,
+}
+
+/// What a value becomes, unless it is null. A closure reads values that are not arrays or objects.
+pub trait Lenient<'de>: Sized {
     type Value;
 
-    fn wrong(self) -> Option<Self::Value>;
+    fn scalar(self, value: Scalar<'_>) -> Option<Self::Value>;
 
-    fn flag(self, _: bool) -> Option<Self::Value> {
-        self.wrong()
-    }
-
-    fn whole(self, _: i128) -> Option<Self::Value> {
-        self.wrong()
-    }
-
-    fn float(self, _: f64) -> Option<Self::Value> {
-        self.wrong()
-    }
-
-    fn text(self, _: &str) -> Option<Self::Value> {
-        self.wrong()
-    }
-
+    /// # Errors
+    /// If the JSON is invalid.
     fn array<A: SeqAccess<'de>>(self, mut array: A) -> Result<Option<Self::Value>, A::Error> {
         while array.next_element::<IgnoredAny>()?.is_some() {}
-        Ok(self.wrong())
+        Ok(self.scalar(Scalar::Skipped))
     }
 
+    /// # Errors
+    /// If the JSON is invalid.
     fn object<A: MapAccess<'de>>(self, mut object: A) -> Result<Option<Self::Value>, A::Error> {
         while object.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
-        Ok(self.wrong())
+        Ok(self.scalar(Scalar::Skipped))
+    }
+}
+
+impl<T, F: FnOnce(Scalar<'_>) -> Option<T>> Lenient<'_> for F {
+    type Value = T;
+
+    fn scalar(self, value: Scalar<'_>) -> Option<T> {
+        self(value)
     }
 }
 
 /// Reads a value, or a key.
-pub(super) struct Any<L>(pub L);
+#[derive(Debug)]
+pub struct Any<L>(pub L);
 
 impl<'de, L: Lenient<'de>> DeserializeSeed<'de> for Any<L> {
     type Value = Option<L::Value>;
@@ -68,23 +75,23 @@ impl<'de, L: Lenient<'de>> Visitor<'de> for Any<L> {
     }
 
     fn visit_bool<E>(self, value: bool) -> Result<Self::Value, E> {
-        Ok(self.0.flag(value))
+        Ok(self.0.scalar(Scalar::Flag(value)))
     }
 
     fn visit_u64<E>(self, number: u64) -> Result<Self::Value, E> {
-        Ok(self.0.whole(number.into()))
+        Ok(self.0.scalar(Scalar::Whole(number.into())))
     }
 
     fn visit_i64<E>(self, number: i64) -> Result<Self::Value, E> {
-        Ok(self.0.whole(number.into()))
+        Ok(self.0.scalar(Scalar::Whole(number.into())))
     }
 
     fn visit_f64<E>(self, number: f64) -> Result<Self::Value, E> {
-        Ok(self.0.float(number))
+        Ok(self.0.scalar(Scalar::Float(number)))
     }
 
     fn visit_str<E>(self, text: &str) -> Result<Self::Value, E> {
-        Ok(self.0.text(text))
+        Ok(self.0.scalar(Scalar::Text(text)))
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, array: A) -> Result<Self::Value, A::Error> {
@@ -104,6 +111,14 @@ pub(super) trait Number: Copy {
     const IN_WRONG_STRUCT: Self;
 
     fn of_whole(number: i128) -> Self;
+
+    fn of(value: Scalar<'_>) -> Self {
+        match value {
+            Scalar::Whole(number) => Self::of_whole(number),
+            Scalar::Float(number) => Self::of_float(number),
+            Scalar::Flag(_) | Scalar::Text(_) | Scalar::Skipped => Self::UNREADABLE,
+        }
+    }
 
     fn of_float(number: f64) -> Self {
         // 2^65 is above all that the types can have.
@@ -144,55 +159,24 @@ impl Number for f64 {
     }
 }
 
-/// Reads a number. The function reads a text.
-struct NumberOr<N>(fn(&str) -> N);
-
-impl<N: Number> Lenient<'_> for NumberOr<N> {
-    type Value = N;
-
-    fn wrong(self) -> Option<N> {
-        Some(N::UNREADABLE)
-    }
-
-    fn whole(self, number: i128) -> Option<N> {
-        Some(N::of_whole(number))
-    }
-
-    fn float(self, number: f64) -> Option<N> {
-        Some(N::of_float(number))
-    }
-
-    fn text(self, text: &str) -> Option<N> {
-        Some(self.0(text))
-    }
-}
-
 /// Reads a number. Null becomes `None`.
 pub(super) fn number<'de, D: Deserializer<'de>, N: Number>(number: D) -> Result<Option<N>, D::Error> {
-    Any(NumberOr(|_| N::UNREADABLE)).deserialize(number)
+    Any(|value: Scalar<'_>| Some(N::of(value))).deserialize(number)
 }
 
 /// Reads a number of seconds, or a time in ISO 8601. Null becomes `None`.
 pub(super) fn seconds<'de, D: Deserializer<'de>>(seconds: D) -> Result<Option<f64>, D::Error> {
-    let of_text = |text: &str| parse_timestamp(text).map_or(f64::UNREADABLE, |time| time.micros as f64 / 1e6);
-    Any(NumberOr(of_text)).deserialize(seconds)
+    let read = |value: Scalar<'_>| match value {
+        Scalar::Text(text) => Some(parse_timestamp(text).map_or(f64::UNREADABLE, |time| time.micros as f64 / 1e6)),
+        other => Some(f64::of(other)),
+    };
+    Any(read).deserialize(seconds)
 }
 
 /// Reads a wall-clock time. An invalid time and a value of another type become `None`, as null does.
 pub(super) fn timestamp<'de, D: Deserializer<'de>>(time: D) -> Result<Option<RecordTime>, D::Error> {
-    struct Time;
-    impl Lenient<'_> for Time {
-        type Value = RecordTime;
-
-        fn wrong(self) -> Option<RecordTime> {
-            None
-        }
-
-        fn text(self, text: &str) -> Option<RecordTime> {
-            parse_timestamp(text)
-        }
-    }
-    Any(Time).deserialize(time)
+    let read = |value: Scalar<'_>| if let Scalar::Text(text) = value { parse_timestamp(text) } else { None };
+    Any(read).deserialize(time)
 }
 
 /// Reads an id that is only matched with others. Null and a value of a wrong type become `None`.
@@ -205,12 +189,27 @@ pub(super) fn presence<'de, D: Deserializer<'de>>(value: D) -> Result<Option<boo
     Ok(Option::<IgnoredAny>::deserialize(value)?.map(|_| true))
 }
 
+/// Reads a name of a fixed set, or a boolean. A value of another type becomes `None`.
+pub(super) fn name<'de, D, T>(name: D) -> Result<Option<T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: for<'n> Deserialize<'n>,
+{
+    let read = |value: Scalar<'_>| match value {
+        Scalar::Text(name) => T::deserialize(IntoDeserializer::<Mismatch>::into_deserializer(name)).ok(),
+        Scalar::Flag(flag) => T::deserialize(IntoDeserializer::<Mismatch>::into_deserializer(flag)).ok(),
+        Scalar::Whole(_) | Scalar::Float(_) | Scalar::Skipped => None,
+    };
+    Any(read).deserialize(name)
+}
+
+/// Reads an object. The function says what a value of another type becomes.
 struct Object<T>(fn() -> Option<T>);
 
 impl<'de, T: Deserialize<'de>> Lenient<'de> for Object<T> {
     type Value = T;
 
-    fn wrong(self) -> Option<T> {
+    fn scalar(self, _: Scalar<'_>) -> Option<T> {
         self.0()
     }
 
@@ -226,35 +225,6 @@ where
     T: Deserialize<'de>,
 {
     Any(Object(sentinel)).deserialize(object)
-}
-
-struct Name<T>(PhantomData<T>);
-
-impl<'de, T: Deserialize<'de>> Lenient<'de> for Name<T> {
-    type Value = T;
-
-    fn wrong(self) -> Option<T> {
-        None
-    }
-
-    fn text(self, name: &str) -> Option<T> {
-        let name: StrDeserializer<'_, Mismatch> = name.into_deserializer();
-        T::deserialize(name).ok()
-    }
-
-    fn flag(self, value: bool) -> Option<T> {
-        let value: BoolDeserializer<Mismatch> = value.into_deserializer();
-        T::deserialize(value).ok()
-    }
-}
-
-/// Reads a name of a fixed set, or a boolean. A value of another type becomes `None`.
-pub(super) fn name<'de, D, T>(name: D) -> Result<Option<T>, D::Error>
-where
-    D: Deserializer<'de>,
-    T: Deserialize<'de>,
-{
-    Any(Name(PhantomData)).deserialize(name)
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ mod engine_name;
 pub mod gpu;
 pub mod iteration;
 pub mod kind;
-mod lenient;
+pub mod lenient;
 mod message;
 pub mod named_numbers;
 pub mod named_variants;

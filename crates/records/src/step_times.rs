@@ -6,7 +6,7 @@ use serde::de::{DeserializeSeed as _, Deserializer, SeqAccess};
 use serde::ser::{Serialize, SerializeSeq as _, Serializer};
 
 use super::kind::{Kind, Milliseconds, Seconds};
-use super::lenient::{Any, Lenient, Number as _};
+use super::lenient::{Any, Lenient, Number as _, Scalar};
 use super::schema::{Element, Rejected, Schema as _};
 use super::structs::schema;
 
@@ -86,7 +86,7 @@ impl Kind<Steps> for StepList {
         impl<'de> Lenient<'de> for Each {
             type Value = Steps;
 
-            fn wrong(self) -> Option<Steps> {
+            fn scalar(self, _: Scalar<'_>) -> Option<Steps> {
                 Some(Steps::unreadable())
             }
 

@@ -6,7 +6,7 @@ use std::marker::PhantomData;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 
 use super::kind::Kind;
-use super::lenient::{Any, Lenient};
+use super::lenient::{Any, Scalar};
 use super::schema::Schema;
 
 /// Makes the structs from their fields. For example,
@@ -97,17 +97,14 @@ macro_rules! schema {
                 }
 
                 fn add(&mut self, other: &Self) {
-                    $(match const { Self::FIELDS[Position::$member as usize].ranks } {
-                        Ranks::First => {}
-                        Ranks::Sum | Ranks::Events => <$Kind as Kind<$type>>::add_known(&mut self.$member, &other.$member),
-                        Ranks::Largest => <$Kind as Kind<$type>>::keep_larger(&mut self.$member, &other.$member),
-                        Ranks::All => <$Kind as Kind<$type>>::add_all(&mut self.$member, &other.$member),
-                    })*
+                    $(<$Kind as Kind<$type>>::add(&mut self.$member, &other.$member, const {
+                        Self::FIELDS[Position::$member as usize].ranks
+                    });)*
                 }
 
                 fn add_events(&mut self, record: &Self) {
                     $(if const { matches!(Self::FIELDS[Position::$member as usize].ranks, Ranks::Events) } {
-                        <$Kind as Kind<$type>>::add_known(&mut self.$member, &record.$member);
+                        <$Kind as Kind<$type>>::add(&mut self.$member, &record.$member, Ranks::Sum);
                     })*
                 }
 
@@ -158,7 +155,8 @@ pub(crate) fn read_object<'de, D: Deserializer<'de>, S: Schema>(object: D) -> Re
 
         fn visit_map<A: MapAccess<'de>>(self, mut object: A) -> Result<S, A::Error> {
             let mut read = S::default();
-            while let Some(field) = object.next_key_seed(Any(Find(PhantomData::<S>)))? {
+            let find = |key: Scalar<'_>| if let Scalar::Text(key) = key { S::find(key) } else { None };
+            while let Some(field) = object.next_key_seed(Any(find))? {
                 match field {
                     Some(field) => read.read(field, &mut object)?,
                     None => _ = object.next_value::<IgnoredAny>()?,
@@ -168,21 +166,6 @@ pub(crate) fn read_object<'de, D: Deserializer<'de>, S: Schema>(object: D) -> Re
         }
     }
     object.deserialize_map(Object(PhantomData))
-}
-
-/// Reads a key as the index of its field.
-struct Find<S>(PhantomData<S>);
-
-impl<S: Schema> Lenient<'_> for Find<S> {
-    type Value = usize;
-
-    fn wrong(self) -> Option<usize> {
-        None
-    }
-
-    fn text(self, key: &str) -> Option<usize> {
-        S::find(key)
-    }
 }
 
 /// Reads a value of this kind.

@@ -3,11 +3,12 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{DeserializeSeed as _, IgnoredAny, MapAccess, SeqAccess};
 
 use super::trtllm_json::{PublisherLine, parse_line};
 use trtllm_records::Message;
 use trtllm_records::RejectReason;
+use trtllm_records::lenient::{Any, Lenient, Scalar};
 
 /// Limits for the number of keys, and for the bytes of a key.
 const MAX_KEYS: usize = 256;
@@ -69,71 +70,39 @@ pub fn keys_of_first(text: &[u8]) -> BTreeSet<String> {
     let (text, mut keys) = (text.trim_ascii_start(), BTreeSet::new());
     // What follows the object is not read.
     let object = text.strip_prefix(b"[").unwrap_or(text);
-    let _ = Keys(&mut keys).deserialize(&mut serde_json::Deserializer::from_slice(object));
+    let _ = Any(Keys(&mut keys)).deserialize(&mut serde_json::Deserializer::from_slice(object));
     keys
 }
 
 struct Keys<'k>(&'k mut BTreeSet<String>);
 
-impl<'de> DeserializeSeed<'de> for Keys<'_> {
+impl<'de> Lenient<'de> for Keys<'_> {
     type Value = ();
 
-    fn deserialize<D: Deserializer<'de>>(self, value: D) -> Result<(), D::Error> {
-        value.deserialize_any(self)
-    }
-}
-
-impl<'de> Visitor<'de> for Keys<'_> {
-    type Value = ();
-
-    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("any value")
+    fn scalar(self, _: Scalar<'_>) -> Option<()> {
+        None
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut object: A) -> Result<(), A::Error> {
+    fn object<A: MapAccess<'de>>(self, mut object: A) -> Result<Option<()>, A::Error> {
         while let Some(key) = object.next_key::<String>()? {
             let is_name = key.starts_with(|first: char| first.is_ascii_alphabetic())
                 && key.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
             if is_name && key.len() <= MAX_KEY && self.0.len() < MAX_KEYS {
                 self.0.insert(key);
             }
-            object.next_value_seed(Keys(self.0))?;
+            object.next_value_seed(Any(Keys(self.0)))?;
         }
-        Ok(())
+        Ok(None)
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut array: A) -> Result<(), A::Error> {
+    fn array<A: SeqAccess<'de>>(self, mut array: A) -> Result<Option<()>, A::Error> {
         for _ in 0..MAX_ELEMENTS {
-            if array.next_element_seed(Keys(self.0))?.is_none() {
-                return Ok(());
+            if array.next_element_seed(Any(Keys(self.0)))?.is_none() {
+                return Ok(None);
             }
         }
         while array.next_element::<IgnoredAny>()?.is_some() {}
-        Ok(())
-    }
-
-    fn visit_bool<E>(self, _: bool) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_i64<E>(self, _: i64) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_u64<E>(self, _: u64) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_f64<E>(self, _: f64) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_str<E>(self, _: &str) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_unit<E>(self) -> Result<(), E> {
-        Ok(())
+        Ok(None)
     }
 }
 
