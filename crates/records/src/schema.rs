@@ -24,7 +24,6 @@ pub struct Field {
     pub ranks: Ranks,
     /// It is load, so it is 0 while the engine is idle.
     pub is_load: bool,
-    pub moment: Moment,
     /// Why no family shows it.
     pub none: Option<&'static str>,
 }
@@ -66,23 +65,10 @@ pub enum Ranks {
     Events,
 }
 
-/// Of which moment a value is, with the overlap scheduler of the PyTorch engine. Two values belong together only if this agrees.
-/// Source: `PyExecutor._executor_loop_overlap`, which handles batch k in the pass that launches batch k + 1.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Moment {
-    /// When the batch is launched, or the batch itself.
-    Batch,
-    /// The batch before.
-    Before,
-    /// When the tokens of the batch are handled: one pass later.
-    Handled,
-}
-
 impl Field {
     #[must_use]
     pub const fn new(structure: &'static str, key: &'static str, member: &'static str, when: When) -> Self {
-        let (ranks, moment) = (Ranks::First, Moment::Batch);
-        Self { structure, key, member, when, is_cpp: false, ranks, is_load: false, moment, none: None }
+        Self { structure, key, member, when, is_cpp: false, ranks: Ranks::First, is_load: false, none: None }
     }
 
     pub(crate) const fn cpp(self) -> Self {
@@ -111,10 +97,6 @@ impl Field {
 
     pub(crate) const fn when(self, when: When) -> Self {
         Self { when, ..self }
-    }
-
-    pub(crate) const fn at(self, moment: Moment) -> Self {
-        Self { moment, ..self }
     }
 
     pub(crate) const fn none(self, why: &'static str) -> Self {

@@ -19,6 +19,10 @@ macro_rules! executor_statistics {
     ($apply:ident) => {
         $apply! { EXECUTOR:
             /// One IterationStats record. Source: executor, trtllm-serve `GET /metrics`, `get_stats()`, the socket.
+            ///
+            /// The overlap scheduler of the PyTorch engine writes it one pass after its batch was launched. Numbers of the queue, of
+            /// completed requests, of memory and of the KV cache are from this later moment, and host and device steps are those of the
+            /// batch before. Only numbers of one moment belong together (upstream: `PyExecutor._executor_loop_overlap`).
             pub struct IterationStats: Iterations {
                 /// When the C++ executor wrote the record, or when the PyTorch engine started the batch. Absent if it was sent as
                 /// `""`.
@@ -34,9 +38,9 @@ macro_rules! executor_statistics {
                 @cpp num_new_active_requests: i64 = "numNewActiveRequests" [Count];
                 @cpp num_active_requests: i64 = "numActiveRequests" [Count];
                 /// Requests in the executor's own queue, not yet active.
-                @cpp num_queued_requests: i64 = "numQueuedRequests" [Count at(Handled)];
+                @cpp num_queued_requests: i64 = "numQueuedRequests" [Count];
                 /// Requests completed in this iteration.
-                @cpp num_completed_requests: i64 = "numCompletedRequests" [Count at(Handled)];
+                @cpp num_completed_requests: i64 = "numCompletedRequests" [Count];
                 @cpp max_num_active_requests: i64 = "maxNumActiveRequests" [Count];
                 @cpp max_batch_size_static: i64 = "maxBatchSizeStatic" [Count when(Cpp)];
                 @cpp max_batch_size_tuner_recommended: i64 = "maxBatchSizeTunerRecommended" [Count when(Cpp)];
@@ -46,12 +50,12 @@ macro_rules! executor_statistics {
                 @cpp max_num_tokens_runtime: i64 = "maxNumTokensRuntime" [Count when(Cpp)];
                 /// The C++ backend reports the memory of its process's buffer managers. The PyTorch backend reports the
                 /// memory of all processes on the GPU.
-                @cpp gpu_mem_usage: i64 = "gpuMemUsage" [Bytes at(Handled)];
-                @cpp cpu_mem_usage: i64 = "cpuMemUsage" [Bytes at(Handled)];
-                @cpp pinned_mem_usage: i64 = "pinnedMemUsage" [Bytes at(Handled)];
-                @cpp kv_cache_stats: KvCacheStats = "kvCacheStats" [Part at(Handled)];
+                @cpp gpu_mem_usage: i64 = "gpuMemUsage" [Bytes];
+                @cpp cpu_mem_usage: i64 = "cpuMemUsage" [Bytes];
+                @cpp pinned_mem_usage: i64 = "pinnedMemUsage" [Bytes];
+                @cpp kv_cache_stats: KvCacheStats = "kvCacheStats" [Part];
                 /// Sent only for encoder-decoder models. The C++ JSON serializer omits this field.
-                @cpp cross_kv_cache_stats: KvCacheStats = "crossKvCacheStats" [Part at(Handled) when(CrossAttention)];
+                @cpp cross_kv_cache_stats: KvCacheStats = "crossKvCacheStats" [Part when(CrossAttention)];
                 @cpp static_batching_stats: StaticBatchingStats = "staticBatchingStats" [Part when(Cpp)];
                 @cpp inflight_batching_stats: InflightBatchingStats = "inflightBatchingStats" [Part];
                 /// Sent only by the PyTorch backend.
@@ -63,8 +67,8 @@ macro_rules! executor_statistics {
                 attention_dp_rank: i64 = "attentionDpRank" [Rank when(AttentionDp)];
                 rank: i64 = "rank" [Rank when(AttentionDp)];
                 /// One pass of the host loop. Under the overlap scheduler, the pass waited for the batch before.
-                host_step_time_ms: f64 = "hostStepTimeMS" [Milliseconds at(Before) when(PyTorch)];
-                prev_device_step_time_ms: f64 = "prevDeviceStepTimeMS" [Milliseconds at(Before) when(PyTorch)];
+                host_step_time_ms: f64 = "hostStepTimeMS" [Milliseconds when(PyTorch)];
+                prev_device_step_time_ms: f64 = "prevDeviceStepTimeMS" [Milliseconds when(PyTorch)];
                 gpu_forward_time_ms: f64 = "gpuForwardTimeMS" [Milliseconds when(PyTorch)];
                 scheduler_mode: SchedulerMode = "schedulerMode" [Name when(PyTorch)];
                 /// Sequence number of the record (the statistics frame). A gap means that records were lost.

@@ -50,7 +50,7 @@ macro_rules! schema {
 
         const _: () = {
             #[allow(unused_imports, reason = "not every table uses each property")]
-            use crate::{kind::*, schema::{Field, Moment::*, Ranks, Rejected, Schema, When::{self, *}}};
+            use crate::{kind::*, schema::{Field, Ranks, Rejected, Schema, When::{self, *}}};
 
             #[allow(non_camel_case_types, reason = "the variants are the names of the members")]
             enum Position { $($member),* }

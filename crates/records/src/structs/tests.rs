@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::schema::{Field, Implausible, Moment, Rejected, When, check};
+use crate::schema::{Field, Implausible, Rejected, When, check};
 use crate::{IterationStats, PerfMetricsEntry};
 
 fn checked<M: Schema + Clone>(message: &M) -> (Result<M, Implausible>, Rejected) {
@@ -245,7 +245,7 @@ schema! { MADE_UP:
 
     pub struct Record: Iterations {
         @cpp iter: u64 = "iter" [Sequence];
-        share_asleep: f64 = "shareAsleep" | "asleep" [Share at(Handled)];
+        share_asleep: f64 = "shareAsleep" | "asleep" [Share];
         part: Sleep = "part" [Part when(V2) none("tells nothing")];
     }
 }
@@ -257,7 +257,7 @@ fn a_line_becomes_a_field_with_its_properties() {
     let of_record = |key, member| Field::new("Record", key, member, When::Iterations);
     let record = [
         of_record("iter", "iter").cpp(),
-        of_record("shareAsleep", "share_asleep").at(Moment::Handled),
+        of_record("shareAsleep", "share_asleep"),
         of_record("part", "part").when(When::V2).none("tells nothing"),
     ];
     assert_eq!(MADE_UP[1], record);
