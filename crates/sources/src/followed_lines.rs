@@ -4,7 +4,6 @@
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::fs::{DirEntry, File};
-use std::hash::{DefaultHasher, Hasher as _};
 use std::io::{self, BufRead as _, BufReader, Read as _, Seek as _, SeekFrom};
 use std::os::unix::fs::{DirEntryExt as _, FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
@@ -22,8 +21,6 @@ use super::error::OpenError;
 const MAX_READ: u64 = 32 << 20;
 /// Limit of the files that are watched. The server never deletes a file.
 const MAX_FILES: usize = 16_384;
-/// Bytes at the start of a file by which it is recognized. They contain the id and the times of its first request.
-const HEAD: usize = 256;
 /// A file that grows stays open for this time, so that its end is read even if it is deleted.
 const KEPT_OPEN: Duration = Duration::from_secs(600);
 
@@ -92,35 +89,11 @@ struct LineFile {
     skips: bool,
     /// The size of the file at the last pass.
     size: u64,
-    head: Head,
     open: Option<(File, Instant)>,
     /// The file was missing when the directory was last listed.
     gone: bool,
     /// The last pass did not reach its end.
     more: bool,
-}
-
-/// The number of bytes at the start of a file, up to [`HEAD`], and their hash.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-struct Head {
-    length: usize,
-    hash: u64,
-}
-
-impl Head {
-    /// Fails if the file has fewer bytes.
-    fn of(file: &File, length: usize) -> io::Result<Self> {
-        let mut bytes = [0; HEAD];
-        file.read_exact_at(&mut bytes[..length], 0)?;
-        let mut hasher = DefaultHasher::new();
-        hasher.write(&bytes[..length]);
-        Ok(Self { length, hash: hasher.finish() })
-    }
-
-    /// Whether the file begins with these bytes.
-    fn is_that_of(self, file: &File) -> bool {
-        self.length == 0 || Self::of(file, self.length).is_ok_and(|head| head == self)
-    }
 }
 
 impl<L: FollowedLines> LineFiles<L> {
@@ -229,7 +202,7 @@ fn open(path: &Path) -> io::Result<File> {
 
 impl LineFile {
     fn new(path: PathBuf) -> Self {
-        Self { path, offset: 0, skips: false, size: 0, head: Head::default(), open: None, gone: false, more: false }
+        Self { path, offset: 0, skips: false, size: 0, open: None, gone: false, more: false }
     }
 
     /// Opens a file of which only the lines that are written from now on are read.
@@ -240,8 +213,7 @@ impl LineFile {
         if size > 0 {
             file.read_exact_at(&mut last, size - 1)?;
         }
-        let head = Head::of(&file, HEAD.min(usize::try_from(size).unwrap_or(HEAD)))?;
-        Ok(Self { offset: size, skips: last != [b'\n'], size, head, ..Self::new(path) })
+        Ok(Self { offset: size, skips: last != [b'\n'], size, ..Self::new(path) })
     }
 
     /// Reads the complete lines that were added. Returns whether there are more.
@@ -263,11 +235,11 @@ impl LineFile {
             Some((file, _)) => file,
             None => open(&self.path)?,
         };
-        if size < self.offset || !self.head.is_that_of(&file) {
-            // The file was truncated, and may have grown since. What was added between the last pass and that moment counts as
-            // one loss, because nobody knows how many lines it had.
+        if size < self.offset {
+            // The file was truncated. What was added between the last pass and that moment counts as one loss, because nobody knows
+            // how many lines it had.
             into.batch.reject(RejectReason::Truncated);
-            (self.offset, self.skips, self.size, self.head) = (0, false, 0, Head::default());
+            (self.offset, self.skips, self.size) = (0, false, 0);
         }
         let more = self.read_lines(&file, into);
         self.open = Some((file, Instant::now()));
@@ -294,10 +266,6 @@ impl LineFile {
                 }
                 // The rest of the line may follow.
                 self.size = self.offset.max(size);
-                let length = HEAD.min(usize::try_from(self.size).unwrap_or(HEAD));
-                if self.head.length < length {
-                    self.head = Head::of(file, length)?;
-                }
                 return Ok(false);
             }
             self.offset += read;
@@ -524,20 +492,17 @@ mod tests {
 
     #[test]
     fn a_file_that_was_cut_is_read_from_its_beginning_and_the_loss_is_counted() {
-        // The second time, the file grows beyond its old size before the next pass.
-        for longer in [1, 9] {
-            let directory = TempDir::new().unwrap();
-            let mut files = files(&directory, false, LineOwner::Server);
-            read(&mut files);
-            add(&directory, NAME, &(line(1) + &line(2)));
-            assert_eq!(read(&mut files), [1, 2]);
-            add(&directory, NAME, &line(3));
-            truncate(&directory);
-            add(&directory, NAME, &(10..10 + longer).map(line).collect::<String>());
-            let batch = next_batch(&mut files);
-            assert_eq!((ids(&batch), rejected(&batch, RejectReason::Truncated)), ((10..10 + longer).collect(), 1));
-            assert_eq!(next_batch(&mut files).rejected, RejectCounts::default(), "once");
-        }
+        let directory = TempDir::new().unwrap();
+        let mut files = files(&directory, false, LineOwner::Server);
+        read(&mut files);
+        add(&directory, NAME, &(line(1) + &line(2)));
+        assert_eq!(read(&mut files), [1, 2]);
+        add(&directory, NAME, &line(3));
+        truncate(&directory);
+        add(&directory, NAME, &line(10));
+        let batch = next_batch(&mut files);
+        assert_eq!((ids(&batch), rejected(&batch, RejectReason::Truncated)), (vec![10], 1));
+        assert_eq!(next_batch(&mut files).rejected, RejectCounts::default(), "once");
     }
 
     #[test]

@@ -11,6 +11,8 @@ use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher as _, Hash};
 use std::time::{Duration, Instant};
 
+use super::error::SourceError;
+
 /// Further readings of a page. If there are two processes, all readings reach the same process in one of 256 cases.
 const PROBES: u32 = 8;
 /// After this time, no further reading starts.
@@ -25,10 +27,9 @@ pub(super) trait CountedPage {
 /// Reads a page.
 pub(super) trait ReadPage {
     type Page: CountedPage;
-    type Error;
 
     /// Reads the page. With `again`, over a new connection, which the system may give to another process.
-    async fn read_page(&mut self, again: bool) -> Result<Self::Page, Self::Error>;
+    async fn read_page(&mut self, again: bool) -> Result<Self::Page, SourceError>;
 }
 
 /// The counts of a page, by the hash of their series.
@@ -63,7 +64,7 @@ fn sum(page: &impl CountedPage) -> u128 {
 pub(super) async fn read_until_certain<R: ReadPage>(
     reader: &mut R,
     last: Option<LastCounts>,
-) -> Result<(R::Page, Option<LastCounts>), R::Error> {
+) -> Result<(R::Page, Option<LastCounts>), SourceError> {
     let start = Instant::now();
     let mut page = reader.read_page(false).await?;
     if let Some(last) = last
@@ -102,9 +103,8 @@ mod tests {
 
     impl ReadPage for Pages {
         type Page = Vec<(&'static str, u64)>;
-        type Error = ();
 
-        async fn read_page(&mut self, _: bool) -> Result<Self::Page, ()> {
+        async fn read_page(&mut self, _: bool) -> Result<Self::Page, SourceError> {
             Ok(vec![("a", self.0.remove(0)), ("b", 0)])
         }
     }

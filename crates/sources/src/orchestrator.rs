@@ -104,7 +104,6 @@ impl Orchestrator {
 
 impl ReadPage for Orchestrator {
     type Page = Vec<OrchestratorCount>;
-    type Error = SourceError;
 
     async fn read_page(&mut self, again: bool) -> Result<Vec<OrchestratorCount>, SourceError> {
         if again {

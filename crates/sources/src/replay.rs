@@ -90,22 +90,19 @@ impl Replay {
 
     fn read_start(path: &Path, pace: Pace) -> Result<Self, OpenError> {
         let failed = |cause| OpenError::Replay { path: path.to_owned(), cause };
+        let invalid = |cause: &str| failed(Error::new(ErrorKind::InvalidData, cause));
         let mut reader = BufReader::with_capacity(START, File::open(path).map_err(failed)?);
         let start = reader.fill_buf().map_err(failed)?;
         if start.starts_with(RECORDED) {
-            let cause = "these are lines of a recording, and a replay needs its directory";
-            return Err(failed(Error::new(ErrorKind::InvalidData, cause)));
+            return Err(invalid("these are lines of a recording, and a replay needs its directory"));
         }
         let (of_bench, of_log) = (bench_report::is_of_bench(start), is_log(start));
         let array = start.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'[');
-        let invalid = |error| failed(Error::new(ErrorKind::InvalidData, error));
         let (mut text, mut keys) = (FileText::default(), BTreeSet::new());
         let input = if of_bench {
             if !text.read_all(&mut reader).map_err(failed)? {
-                return Err(failed(Error::new(
-                    ErrorKind::FileTooLarge,
-                    "too long for a report of trtllm-bench; name the file that its --report_json wrote",
-                )));
+                let cause = "too long for a report of trtllm-bench; name the file that its --report_json wrote";
+                return Err(failed(Error::new(ErrorKind::FileTooLarge, cause)));
             }
             let report = std::str::from_utf8(text.bytes()).map_err(|error| failed(Error::other(error)))?;
             let report = bench_report::parse(report).map_err(|error| failed(Error::other(error)))?;
@@ -116,33 +113,28 @@ impl Replay {
             let is_all = text.read_all(&mut reader).map_err(failed)?;
             let mut batch = Batch::default();
             if is_all {
-                parse_records(text.bytes(), &mut batch).map_err(invalid)?;
+                parse_records(text.bytes(), &mut batch).map_err(|error| invalid(&error.to_string()))?;
             }
             if !is_all || batch.rejected[RejectReason::TooMany as usize] > 0 {
-                let cause = "the array has too many records; write one record per line".to_owned();
-                return Err(failed(Error::new(ErrorKind::InvalidData, cause)));
+                return Err(invalid("the array has too many records; write one record per line"));
             }
             keys = keys_of_first(text.bytes());
             ReplayInput::Messages(batch.messages.into_iter())
         } else {
             ReplayInput::Lines(reader, text)
         };
-        Ok(Self { keys, ..Self::new(path, pace, input) })
-    }
-
-    fn new(path: &Path, pace: Pace, input: ReplayInput) -> Self {
-        Self {
+        Ok(Self {
             target: format!("replay:{}", path.display()),
             pace,
             input,
             lines: LineParser::default(),
-            keys: BTreeSet::new(),
+            keys,
             started: None,
             next: None,
             delivered: 0,
             clock: 0.0,
             first_timestamp_us: None,
-        }
+        })
     }
 
     pub(super) fn poll(&mut self, batch: &mut Batch) -> Result<Presence, SourceError> {

@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 
 use tokio::task::JoinSet;
 
+use super::error::SourceError;
 use super::http_client::HttpClient;
 use super::one_process::{CountedPage, LastCounts, ReadPage, read_until_certain};
-use super::prometheus_text::{MAX_PAGE, NotAPage, family_names, parse_server_metrics};
+use super::prometheus_text::{MAX_PAGE, family_names, parse_server_metrics};
 use super::server::TargetServer;
 use trtllm_records::ServerMetrics;
 use trtllm_records::server_metrics::ServerCounter;
@@ -47,25 +48,13 @@ pub(super) struct ServerPageReader {
 struct PageRead {
     client: HttpClient,
     last: Option<LastCounts>,
-    page: Result<ServerPage, PageReadError>,
+    page: Result<ServerPage, SourceError>,
 }
 
 #[derive(Debug)]
 pub(super) struct ServerPage {
     metrics: ServerMetrics,
     families: BTreeSet<String>,
-}
-
-/// Why a reading has no metrics.
-#[derive(Debug)]
-pub(super) enum PageReadError {
-    Missing,
-    /// The status of the answer is another error. The text says what to do.
-    Refused(String),
-    /// The answer is not a Prometheus page.
-    NotAPage,
-    /// Another attempt may succeed.
-    Failed,
 }
 
 impl ServerPageReader {
@@ -107,10 +96,11 @@ impl ServerPageReader {
                     self.arrived = Some(metrics);
                     names.extend(families);
                 }
-                Err(PageReadError::Missing) => self.missing = true,
-                Err(PageReadError::Refused(why)) => self.refusal = Some(why),
-                Err(PageReadError::NotAPage) => _ = names.insert(PATH.to_owned()),
-                Err(PageReadError::Failed) => {}
+                Err(error) if error.is_missing() => self.missing = true,
+                Err(error) if error.status().is_some() => self.refusal = Some(error.to_string()),
+                Err(SourceError::NotJson { .. }) => _ = names.insert(PATH.to_owned()),
+                // Another attempt may succeed.
+                Err(_) => {}
             }
         }
         if self.missing || self.several_frontends || !self.reading.is_empty() || Instant::now() < self.due {
@@ -136,19 +126,19 @@ async fn read(mut client: HttpClient, last: Option<LastCounts>) -> PageRead {
 
 impl ReadPage for HttpClient {
     type Page = ServerPage;
-    type Error = PageReadError;
 
     /// Each reading opens a new connection.
-    async fn read_page(&mut self, _: bool) -> Result<ServerPage, PageReadError> {
+    async fn read_page(&mut self, _: bool) -> Result<ServerPage, SourceError> {
         self.disconnect();
-        let page = match timeout(TIMEOUT, pin!(self.read(PATH))).await {
+        let target = format!("{}{PATH}", self.server.target);
+        let read = timeout(TIMEOUT, pin!(self.read(PATH))).await;
+        let page = match read {
             Ok(Ok(body)) => match parse_server_metrics(body) {
                 Ok(metrics) => Ok(ServerPage { metrics, families: family_names(body) }),
-                Err(NotAPage) => Err(PageReadError::NotAPage),
+                Err(error) => Err(SourceError::NotJson { target, cause: error.to_string() }),
             },
-            Ok(Err(error)) if error.is_missing() => Err(PageReadError::Missing),
-            Ok(Err(error)) if error.status().is_some() => Err(PageReadError::Refused(error.to_string())),
-            Ok(Err(_)) | Err(_) => Err(PageReadError::Failed),
+            Ok(Err(error)) => Err(error),
+            Err(_) => Err(SourceError::Timeout { target, after: TIMEOUT }),
         };
         self.release();
         page
