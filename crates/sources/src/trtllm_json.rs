@@ -64,6 +64,8 @@ pub struct ArrayPosition {
 enum Next {
     #[default]
     Array,
+    /// The first element, or the end of an empty array.
+    First,
     Separator,
     Element,
     Nothing,
@@ -79,7 +81,7 @@ impl ArrayPosition {
     /// At least one element has been parsed, or the array is empty.
     #[must_use]
     pub fn is_begun(self) -> bool {
-        self.next != Next::Array
+        !matches!(self.next, Next::Array | Next::First)
     }
 
     /// The number of parsed bytes, which are not needed any more. The caller removes them from the text.
@@ -161,72 +163,33 @@ where
         if error.error_len().is_none() { std::str::from_utf8(&rest[..error.valid_up_to()]) } else { Err(error) }
     });
     let text = text.map_err(|error| ParseError::NotJson(error.to_string()))?;
-    let mut array = Array { text, at: 0 };
-    let begun_at = parsed.bytes;
-    while parsed.next != Next::Nothing && go_on(batch) {
-        if parsed.next == Next::Separator {
-            parsed.next = if array.skip(',') { Next::Element } else { array.expect(']').map(|()| Next::Nothing)? };
-        } else {
-            let is_empty = parsed.next == Next::Array && array.expect('[').map(|()| array.skip(']'))?;
-            match is_empty {
-                true => parsed.next = Next::Nothing,
-                false => {
-                    match array.element()?.and_then(item) {
-                        Some(item) => batch.push(item),
-                        None => batch.reject(RejectReason::NotARecord),
-                    }
-                    parsed.next = Next::Separator;
+    let (mut rest, begun_at) = (text, parsed.bytes);
+    while parsed.next == Next::Nothing || go_on(batch) {
+        rest = rest.trim_start_matches([' ', '\n', '\t', '\r']);
+        let unexpected = |found: char, wanted: &str| Err(ParseError::NotJson(format!("{found:?} {wanted}")));
+        let (next, length) = match (parsed.next, rest.chars().next()) {
+            (Next::Nothing, None) => break,
+            (_, None) => return Err(ParseError::Truncated),
+            (Next::Array, Some('[')) => (Next::First, 1),
+            (Next::First | Next::Separator, Some(']')) => (Next::Nothing, 1),
+            (Next::Separator, Some(',')) => (Next::Element, 1),
+            (Next::First | Next::Element, Some(_)) => {
+                // One by one: serde_json would read all of them before the first one can be folded.
+                let (element, length) = first(rest)?;
+                match element.and_then(item) {
+                    Some(item) => batch.push(item),
+                    None => batch.reject(RejectReason::NotARecord),
                 }
+                (Next::Separator, length)
             }
-        }
-        parsed.bytes = begun_at + array.at;
+            (Next::Array, Some(found)) => return unexpected(found, "instead of '['"),
+            (Next::Separator, Some(found)) => return unexpected(found, "instead of ']'"),
+            (Next::Nothing, Some(found)) => return unexpected(found, "after the array"),
+        };
+        rest = &rest[length..];
+        (parsed.next, parsed.bytes) = (next, begun_at + text.len() - rest.len());
     }
-    if parsed.next == Next::Nothing { array.expect_end() } else { Ok(()) }
-}
-
-/// Reads the elements of an array one by one. serde_json would read all of them before the first one can be folded.
-struct Array<'t> {
-    text: &'t str,
-    /// Bytes that have been read.
-    at: usize,
-}
-
-impl<'t> Array<'t> {
-    /// The rest of the text, after white space.
-    fn rest(&mut self) -> &'t str {
-        let rest = self.text[self.at..].trim_start_matches([' ', '\n', '\t', '\r']);
-        self.at = self.text.len() - rest.len();
-        rest
-    }
-
-    /// Whether the next character is `wanted`. If so, it is skipped.
-    fn skip(&mut self, wanted: char) -> bool {
-        let found = self.rest().starts_with(wanted);
-        self.at += if found { wanted.len_utf8() } else { 0 };
-        found
-    }
-
-    fn expect(&mut self, wanted: char) -> Result<(), ParseError> {
-        match self.rest().chars().next() {
-            _ if self.skip(wanted) => Ok(()),
-            None => Err(ParseError::Truncated),
-            Some(found) => Err(ParseError::NotJson(format!("{found:?} instead of {wanted:?}"))),
-        }
-    }
-
-    fn expect_end(&mut self) -> Result<(), ParseError> {
-        match self.rest().chars().next() {
-            None => Ok(()),
-            Some(found) => Err(ParseError::NotJson(format!("{found:?} after the array"))),
-        }
-    }
-
-    /// The next element; `None` if it has another structure.
-    fn element<T: DeserializeOwned>(&mut self) -> Result<Option<T>, ParseError> {
-        let (element, length) = first(self.rest())?;
-        self.at += length;
-        Ok(element)
-    }
+    Ok(())
 }
 
 /// The element at the start of the text, if it has the structure of `T`, and its length.
