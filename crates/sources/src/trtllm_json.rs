@@ -195,12 +195,14 @@ where
 /// The element at the start of the text, if it has the structure of `T`, and its length.
 fn first<T: DeserializeOwned>(text: &str) -> Result<(Option<T>, usize), ParseError> {
     let mut elements = serde_json::Deserializer::from_str(text).into_iter();
-    if text.starts_with('{')
-        && let Some(Ok(element)) = elements.next()
-    {
-        return Ok((Some(element), elements.byte_offset()));
+    if text.starts_with('{') {
+        match elements.next() {
+            Some(Ok(element)) => return Ok((Some(element), elements.byte_offset())),
+            Some(Err(error)) if error.is_eof() => return Err(ParseError::Truncated),
+            _ => {}
+        }
     }
-    // The text ends inside of the element, or the element has another structure, or numbers that JSON cannot express.
+    // The element has another structure, or numbers that JSON cannot express.
     let (json, length) = first_value(text, ODD);
     match (read(&json), length) {
         (Ok(element), Some(length)) => Ok((Some(element), length)),
