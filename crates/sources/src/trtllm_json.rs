@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 
 use memchr::memmem::Finder;
-use serde::de::{DeserializeOwned, IgnoredAny};
+use serde::de::DeserializeOwned;
 use serde_json::error::Category;
 
 use trtllm_records::Message;
@@ -208,7 +208,8 @@ fn first<T: DeserializeOwned>(text: &str) -> Result<(Option<T>, usize), ParseErr
         (Ok(element), Some(length)) => Ok((Some(element), length)),
         (Err(RejectReason::NotARecord), Some(length)) => Ok((None, length)),
         (_, None) => Err(ParseError::Truncated),
-        _ => Err(serde_json::from_str::<IgnoredAny>(&json).err().map_or(ParseError::Truncated, ParseError::from)),
+        // Read again for the words of its error.
+        _ => Err(serde_json::from_str::<T>(&json).err().map_or(ParseError::Truncated, ParseError::from)),
     }
 }
 
@@ -288,6 +289,14 @@ fn read<T: DeserializeOwned>(text: &str) -> Result<T, RejectReason> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_key_that_no_text_can_have_is_no_json_and_not_a_part_of_it() {
+        for text in [r#"[{"\ud800":1}]"#, r#"[{"iter":1]"#, "[/* none */]", "[<html>"] {
+            let error = parse_records(text.as_bytes(), &mut Batch::default()).unwrap_err();
+            assert!(matches!(error, ParseError::NotJson(_)), "{text}: {error}");
+        }
+    }
 
     #[test]
     fn a_record_with_nan_or_infinity_is_read_without_the_value() {
