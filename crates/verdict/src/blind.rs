@@ -7,47 +7,35 @@ use serde::{Deserialize, Serialize};
 use trtllm_records::named_variants::named_variants;
 
 use crate::cause::Cause;
+use crate::texts::Texts;
 
-/// Defines the blind spots: for each one its variant, its name in `nv_trt_llm_limited_by_blind`, why it is blind, and what shows it.
-macro_rules! blind_spots {
-    ($($variant:ident = $name:literal: $why:literal, $switch_on:literal,)*) => {
-        named_variants! {
-            /// A kind of numbers that no source of the engine tells.
-            pub enum Blind { $(#[doc = $why] $variant = $name),* }
-        }
-
-        impl Blind {
-            #[must_use]
-            pub const fn why(self) -> &'static str {
-                match self { $(Self::$variant => $why,)* }
-            }
-
-            /// What to change so that the numbers are known.
-            #[must_use]
-            pub const fn switch_on(self) -> &'static str {
-                match self { $(Self::$variant => $switch_on,)* }
-            }
-        }
-    };
+named_variants! {
+    /// A kind of numbers that no source of the engine tells. `blind.md` has the texts of each.
+    pub enum Blind {
+        Gpu = "gpu",
+        Failures = "failures",
+        RequestTimes = "request_times",
+        BatchLimit = "batch_limit",
+        TokenLimit = "token_limit",
+        Ranks = "ranks",
+        Transfer = "transfer",
+        Host = "host",
+    }
 }
 
-blind_spots! {
-    Gpu = "gpu": "No readings of the engine's GPUs.",
-        "Run the exporter on the node of the engine, and name its GPUs (`gpus:` of the engine in the file of --config.file) if they are not found.",
-    Failures = "failures": "Neither a server nor a publisher tells of each request that fails.",
-        "The log of the server, or the errors that its clients or its gateway count. Only an engine that the exporter hosts (`executor:`) shows all of them.",
-    RequestTimes = "request_times": "Nothing tells the times of requests.",
-        "`return_perf_metrics: true`, or `enable_iter_req_stats: true`.",
-    BatchLimit = "batch_limit": "Nothing tells max_batch_size.",
-        "A publisher that sends the engine's settings.",
-    TokenLimit = "token_limit": "Nothing tells max_num_tokens.",
-        "A publisher that sends the engine's settings. The records of the PyTorch engine do not contain this limit.",
-    Ranks = "ranks": "Nothing tells the work of each rank.",
-        "Readings of all GPUs of the engine; with attention data parallelism `TLLM_METRICS_ALL_RANKS=1`.",
-    Transfer = "transfer": "Nothing tells how long transfers of KV caches take.",
-        "`return_perf_metrics: true`, or `enable_iter_req_stats: true`.",
-    Host = "host": "Nothing tells how long the GPU works in a batch.",
-        "Readings of the engine's GPUs, or a release that reports `gpuForwardTimeMS`.",
+const TEXTS: Texts = Texts(include_str!("blind.md"));
+
+impl Blind {
+    #[must_use]
+    pub fn why(self) -> &'static str {
+        TEXTS.sentence(self.name())
+    }
+
+    /// What to change so that the numbers are known.
+    #[must_use]
+    pub fn switch_on(self) -> &'static str {
+        TEXTS.item(self.name(), "Change")
+    }
 }
 
 /// JSON of `/api/v1`: a blind spot of a verdict, as the API shows it.

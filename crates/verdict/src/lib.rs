@@ -9,4 +9,5 @@ pub mod gpu_window;
 pub mod input;
 pub mod judge;
 mod rules;
+pub mod texts;
 pub mod verdict;

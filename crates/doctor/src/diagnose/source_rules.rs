@@ -4,60 +4,22 @@ use trtllm_service::printable::one_line;
 use trtllm_sources::prometheus_text::ParsedSample;
 use trtllm_verdict::finding_rules;
 use trtllm_verdict::findings::{Finding, Rule};
+use trtllm_verdict::texts::Texts;
 use trtllm_verdict::verdict::Unit;
 
 finding_rules! {
-    EXPORTER_UNREADABLE = "exporter-unreadable", Exporter, Critical:
-        "The exporter cannot be read",
-        "The API does not answer, answers with another status than 200, or is that of another version.",
-        "Check the URL. Check the process: systemctl status trtllm-exporter, or kubectl logs POD -c trtllm-exporter. With status 401, use \
-         --user-file or --bearer-token-file; with an unknown certificate, --ca-file.";
-    UNANSWERED = "source-unanswered", Source, Warning:
-        "The server does not answer.",
-        "The connection fails, or /version is not answered within 5 s or only in part. Not while an engine of an exporter is starting. \
-         A server that loads its model does not listen yet. One that accepts connections and does not answer hangs.",
-        "Check that the server runs (its log, its exit code), that --source names its address, http or https as the server does, and \
-         that no firewall is between.";
-    NOT_ASKED = "source-not-asked", Source, Warning:
-        "The server was not asked, because a certificate or token for it cannot be read.",
-        "The file in ca_file or bearer_token_file of the source cannot be read, or has no certificate or token; or the system has no \
-         certificates for https. The exporter reads the same files, maybe as another user.",
-        "Correct ca_file or bearer_token_file in --source, or run trtllm-doctor as the exporter's user.";
-    REFUSED = "source-refused", Source, Warning:
-        "The server refuses the token, or wants one.",
-        "The server answers with status 401 or 403. The exporter gets the same answer.",
-        "bearer_token_file in --source.";
-    OTHER = "source-other", Source, Warning:
-        "The address in --source is not that of a trtllm-serve.",
-        "/version does not answer with a version of TensorRT-LLM. Other servers have other statistics.",
-        "--source trtllm-serve:http://HOST:PORT with the port of trtllm-serve (8000 by default).";
-    STATUS = "source-status", Source, Warning:
-        "The server, or a proxy before it, answers with an error that says nothing about the engine.",
-        "/version answers with a status below 500 that is not 404, 405 or 410, such as 408 or 429. The exporter may get the same answer.",
-        "Look at the log of the server and of the proxy before it. With status 429, raise its limit of requests.";
-    UNHEALTHY = "source-unhealthy", Source, Critical:
-        "The server says that its engine has failed.",
-        "/health answers with a status of 500 or more. After a fatal error of the engine, trtllm-serve shuts itself down.",
-        "Read the server's log, and restart it.";
-    STATISTICS_OFF = "iteration-statistics-off", Source, Warning:
-        "The server finishes requests and records no iterations.",
-        "/prometheus/metrics has finished requests and no family of the iterations, in a release that has these. The PyTorch engine \
-         records nothing unless this option is on.",
-        "enable_iter_perf_stats: true";
-    PERF_METRICS_OFF = "perf-metrics-off", Source, Info:
-        "The server reports no finish reasons, no tokens and no latencies of requests.",
-        "/prometheus/metrics is missing in release 1.1 or newer. The server's own page has the times and tokens of its requests, and \
-         why they ended.",
-        "return_perf_metrics: true. For the latencies of single requests also perf_metrics_output_dir, or in releases up to 1.2 \
-         perf_metrics_max_requests above 0.";
-    REUSE_OFF = "block-reuse-off", Source, Info:
-        "The server computes every prompt completely: it reuses no blocks of the KV cache.",
-        "trtllm_kv_cache_config_info on /prometheus/metrics says enable_block_reuse=\"False\". Enable automatic prefix caching.",
-        "kv_cache_config.enable_block_reuse: true";
-    SOCKET_MISSING = "socket-missing", Source, Warning:
-        "The ingest socket does not exist, so no publisher can connect.",
-        "The path of a socket: source does not exist. The exporter creates the socket when it starts.",
-        "Start the exporter with this --source, or correct the path. In a pod, mount the folder into both containers.";
+    Texts(include_str!("source_rules.md"));
+    EXPORTER_UNREADABLE = "exporter-unreadable", Exporter, Critical;
+    UNANSWERED = "source-unanswered", Source, Warning;
+    NOT_ASKED = "source-not-asked", Source, Warning;
+    REFUSED = "source-refused", Source, Warning;
+    OTHER = "source-other", Source, Warning;
+    STATUS = "source-status", Source, Warning;
+    UNHEALTHY = "source-unhealthy", Source, Critical;
+    STATISTICS_OFF = "iteration-statistics-off", Source, Warning;
+    PERF_METRICS_OFF = "perf-metrics-off", Source, Info;
+    REUSE_OFF = "block-reuse-off", Source, Info;
+    SOCKET_MISSING = "socket-missing", Source, Warning;
 }
 
 /// The answers of one source.

@@ -13,85 +13,21 @@ use crate::rules::incomplete;
 use crate::verdict::Unit;
 
 finding_rules! {
-    RESTARTED = "engine-restarted", Engine, Warning:
-        "The engine has restarted.",
-        "Its numbers began again in the last minute.",
-        "Its requests were lost, and its KV cache is empty. Read the engine's log: out of memory, a failed probe, an assertion.";
-    STATISTICS = "statistics-incomplete", Engine, Warning:
-        "Iterations have no record.",
-        "Records were lost in the last minute, or several frontends answer for the engine; but fewer than for the cause `statistics`, or \
-         something else limits the engine.",
-        "As for the cause `statistics`.";
-    FAILING = "source-failing", Engine, Warning:
-        "Some polls of this engine fail, so its numbers have gaps.",
-        "At least 10 % of the polls of the last minute failed, and the engine is busy or idle.",
-        "Look at trtllm_exporter_poll_errors_total by kind and at the exporter's log. With the kind timeout, raise --poll.timeout; releases \
-         up to 1.2 answer after 2 s.";
-    REJECTED = "records-rejected", Engine, Warning:
-        "The exporter rejects records or values of this engine, because they are not valid.",
-        "In the last minute, a record could not be read or had an impossible key (its iteration, sequence number or rank), or an \
-         impossible value was left out. Only the value is missing then, and the record counts.",
-        "Compare the publisher with docs/sources.md; for trtllm-serve, report the release with trtllm-doctor diagnose --bundle.";
-    SAMPLED = "statistics-sampled", Engine, Info:
-        "The engine reports only some of its iterations.",
-        "nv_trt_llm_statistics_interval_iterations is above 1. Token counters are absent then, and histograms have one observation for each \
-         record.",
-        "iter_perf_stats_interval: 1";
-    NEWER = "engine-newer", Engine, Info:
-        "The engine is newer than this exporter",
-        "The engine uses names that the exporter does not know (trtllm_exporter_source_unread_keys): keys, families, or paths whose answers \
-         have another shape. What the exporter knows is still right.",
-        "Update the exporter. If you have its newest release, report these keys to the project.";
-    SPECULATION_OFF = "speculation-off", Engine, Info:
-        "The engine no longer drafts tokens.",
-        "It has drafted tokens since its start, and in the last minute none, while at least 100 iterations decoded.",
-        "If acceptance_rate_threshold is set, speculation goes off for good once too few drafts are accepted (TensorRT-LLM #12905): restart the \
-         engine, and lower the threshold or use a draft model that fits better. With max_concurrency, the engine drafts only in smaller \
-         batches, and there is nothing to do.";
-    DECODING_STEP = "decoding-step", Engine, Info:
-        "From a certain batch size on, decoding takes much longer than its tokens explain.",
-        "Of the iterations that only decode, larger ones take at least 1.15 times as long as their tokens explain, and the batches of the last \
-         minute are larger than the step.",
-        "Such batches probably run without a CUDA graph, or padded to a much larger one. List their sizes in cuda_graph_config.batch_sizes, or \
-         raise its max_batch_size (in some releases 128 by default, TensorRT-LLM #7031) to the max_batch_size of the engine.";
-    NO_LATENCIES = "request-latencies-missing", Engine, Info:
-        "The engine reports no times of requests, so there are no latency histograms.",
-        "Requests complete, and nv_trt_llm_request_latency_info says none.",
-        "return_perf_metrics: true. Or, in newer releases, \
-         perf_metrics_output_dir: DIR, and --source trtllm-serve:…?perf_metrics_dir=DIR. C++ Executor: OutputConfig.returnPerfMetrics, or \
-         requestStatsMaxIterations above 0.";
-    FIRST_TOKEN_EARLY = "first-token-early", Engine, Info:
-        "This release reports times to the first token that are too short.",
-        "The PyTorch engine of release 0.20 to 1.0 reports times of requests. It stamps the first token in the first pass after a request has \
-         its seat, even if its prompt is not computed yet. Objectives of ttft and tpot are unknown, and no cause is concluded from these times.",
-        "Update TensorRT-LLM to 1.1 or newer. Until then, request statistics (enable_iter_req_stats: true and ?perf_metrics=false) have the \
-         right times, exact to one iteration.";
-    WITHOUT_REASON = "requests-without-reason", Engine, Info:
-        "Some requests end without a finish reason: they failed, or their clients left.",
-        "In the last minute, at least 5 % of the completed requests, and at least 5 of them, had no finish reason, and others had one. Neither \
-         trtllm-serve's page nor its lines nor most publishers tell of a request that fails in the engine.",
-        "Look for errors in the server's log. If clients cancel that many requests, there is nothing to do.";
-    OBJECTIVES_UNKNOWN = "objectives-unknown", Engine, Info:
-        "Nothing tells whether the requests of this engine meet their objectives.",
-        "Objectives are set, and all requests of the last minute have the outcome unknown: their times are not known, or only in buckets \
-         without the limit as a bound.",
-        "perf_metrics_output_dir: DIR on the server, and --source trtllm-serve:…?perf_metrics_dir=DIR. Or enable_iter_req_stats: true, beside \
-         enable_iter_perf_stats: true. Or limits that are bounds of the server's buckets.";
-    GOODPUT_UNKNOWN = "goodput-unknown", Engine, Info:
-        "Requests meet their objectives, and nothing tells how many tokens they have, so goodput is absent.",
-        "Requests of the last minute met all objectives, and no request of this engine has told its number of output tokens. The entries, the \
-         lines and the histograms of trtllm-serve have no such number of each request.",
-        "enable_iter_req_stats: true, beside enable_iter_perf_stats: true, and --source trtllm-serve:…?perf_metrics=false without \
-         perf_metrics_dir: objectives are then judged by request statistics, exact to one iteration. Or a publisher that sends outputTokens.";
-    BELOW_BENCHMARK = "below-benchmark", Engine, Warning:
-        "The engine generates fewer tokens per second than its benchmark did at equal concurrency.",
-        "Output tokens per second are below 80 % of those of --bench-report, while the requests in the engine, the queue included, are on \
-         average within 20 % of the benchmark's. With fewer requests, the benchmark's rate counts in proportion. Not if outputs differ by \
-         more than 20 % in length, more than 20 % more tokens of each prompt are computed, too few requests end to know that, or iterations \
-         have no record.",
-        "trtllm-bench has no HTTP server and no tokenizer, so a little less than its rate is normal. If the verdict names a cause (host, \
-         clocks, speculation), see there. Compare the release and the settings with the benchmark's (nv_trt_llm_bench_info, \
-         nv_trt_llm_bench_config). If the benchmark is of another model, GPU or load, make a new one.";
+    super::TEXTS;
+    RESTARTED = "engine-restarted", Engine, Warning;
+    STATISTICS = "statistics-incomplete", Engine, Warning;
+    FAILING = "source-failing", Engine, Warning;
+    REJECTED = "records-rejected", Engine, Warning;
+    SAMPLED = "statistics-sampled", Engine, Info;
+    NEWER = "engine-newer", Engine, Info;
+    SPECULATION_OFF = "speculation-off", Engine, Info;
+    DECODING_STEP = "decoding-step", Engine, Info;
+    NO_LATENCIES = "request-latencies-missing", Engine, Info;
+    FIRST_TOKEN_EARLY = "first-token-early", Engine, Info;
+    WITHOUT_REASON = "requests-without-reason", Engine, Info;
+    OBJECTIVES_UNKNOWN = "objectives-unknown", Engine, Info;
+    GOODPUT_UNKNOWN = "goodput-unknown", Engine, Info;
+    BELOW_BENCHMARK = "below-benchmark", Engine, Warning;
 }
 
 /// There is a finding if output tokens per second are below this share of the benchmark's at equal concurrency.

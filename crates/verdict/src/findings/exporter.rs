@@ -7,30 +7,12 @@ use crate::finding_rules;
 use crate::verdict::Unit;
 
 finding_rules! {
-    TASK_RESTARTED = "exporter-task-restarted", Exporter, Warning:
-        "A task of the exporter has failed and was restarted.",
-        "trtllm_exporter_task_restarts_total is above 0: the exporter has met a bug, or the system had no more threads or memory.",
-        "The log has a line \"panic\" with the place. Please report it with trtllm-doctor diagnose --bundle.";
-    LOG_LINES_DROPPED = "log-lines-dropped", Exporter, Warning:
-        "The exporter drops log lines. Metrics are not affected.",
-        "trtllm_exporter_log_lines_dropped_total grew in the last minute: the program that reads the exporter's stderr is too slow or has \
-         stopped.",
-        "Check the log collector.";
-    RECORDING_INCOMPLETE = "recording-incomplete", Exporter, Warning:
-        "The flight recorder drops records. Metrics are not affected.",
-        "trtllm_exporter_recorder_dropped_total grew in the last minute: the recorder's queue was full, or writes to --record.dir failed \
-         (trtllm_exporter_recorder_errors_total).",
-        "If writes failed, free space on the disk or choose another directory; the log has the cause. Otherwise give the exporter more CPU time, \
-         or use a faster disk.";
-    PUBLISHERS_REFUSED = "publishers-refused", Exporter, Warning:
-        "An ingest socket refuses publishers, so the statistics of their engines are missing",
-        "trtllm_exporter_publishers_refused_total grew in the last minute. By reason: uid is not in --ingest.allow-uid; silent and full: too \
-         many programs are connected; name: two publishers say the same model and version; engines: 64 engines are named already.",
-        "Find out who is connected (ss -xp). Give each engine its own name, or set --ingest.allow-uid.";
-    CONFIG_NOT_RELOADED = "config-not-reloaded", Exporter, Warning:
-        "The last reload of the exporter's configuration failed. The configuration before it is in use.",
-        "trtllm_exporter_config_last_reload_successful is 0. An invalid file changes nothing.",
-        "trtllm-exporter check-config FILE names the line. Correct the file and send SIGHUP again.";
+    super::TEXTS;
+    TASK_RESTARTED = "exporter-task-restarted", Exporter, Warning;
+    LOG_LINES_DROPPED = "log-lines-dropped", Exporter, Warning;
+    RECORDING_INCOMPLETE = "recording-incomplete", Exporter, Warning;
+    PUBLISHERS_REFUSED = "publishers-refused", Exporter, Warning;
+    CONFIG_NOT_RELOADED = "config-not-reloaded", Exporter, Warning;
 }
 
 /// The exporter's counters at one moment.

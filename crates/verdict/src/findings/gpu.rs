@@ -8,36 +8,13 @@ use crate::gpu_window::GpuWindow;
 use crate::verdict::Unit;
 
 finding_rules! {
-    LOST = "gpu-lost", Gpu, Critical:
-        "The GPU is present and cannot be read",
-        "nv_gpu_up is 0: the driver reports the GPU as lost, it needs a reset, or its calls hang. Not while GPU monitoring is paused or the \
-         driver is unloaded.",
-        "Look for Xid messages in dmesg. Drain the node, then reset the GPU (nvidia-smi --gpu-reset) or reboot.";
-    ABSENT = "gpu-absent", Exporter, Critical:
-        "A GPU of this host has vanished.",
-        "trtllm_exporter_nvml_gpus is below trtllm_exporter_nvml_gpus_expected. Not while GPU monitoring is paused.",
-        "It has fallen off the bus, the driver was unloaded, or the container lost its devices. Look at lspci and dmesg. Restart the exporter; if \
-         the GPU stays absent, drain the node.";
-    THROTTLED = "gpu-throttled", Gpu, Warning:
-        "Heat or the power supply slows the GPU down",
-        "A thermal or power brake policy limited the clocks for at least 5 % of the last minute, or does so now.",
-        "Every iteration takes longer, on all ranks: they wait for the slowest GPU. Check fans, air flow and power supplies (nvidia-smi -q -d \
-         TEMPERATURE,POWER,PERFORMANCE).";
-    CAPPED = "gpu-power-capped", Gpu, Info:
-        "The power limit keeps the clocks of the GPU down.",
-        "The power policy limited the clocks for at least 50 % of the last minute. Usual under full load; it matters if the limit is below \
-         the GPU's default.",
-        "Compare nv_gpu_power_limit_watts{kind=\"enforced\"} with kind=\"default\"; nvidia-smi -pl raises it.";
-    ERRORS = "gpu-errors", Gpu, Warning:
-        "The driver reported errors of the GPU.",
-        "nv_gpu_xid_errors_total or the uncorrected nv_gpu_ecc_errors_total grew in the last minute, or nv_gpu_recovery_action is not 0.",
-        "Look up the Xid in NVIDIA's documentation: it often ends the process that uses the GPU. A recovery action asks for a reset or for \
-         draining the node.";
-    UNREAD = "gpus-unread", Exporter, Info:
-        "The exporter cannot read the GPUs of its host",
-        "trtllm_exporter_nvml_state is driver_not_loaded, version_mismatch, no_permission or failed. Without GPU readings, throttling and lost GPUs \
-         stay unseen.",
-        "Check nvidia-smi on the host; in a container, NVIDIA_VISIBLE_DEVICES and NVIDIA_DRIVER_CAPABILITIES=utility; or set --gpu off.";
+    super::TEXTS;
+    LOST = "gpu-lost", Gpu, Critical;
+    ABSENT = "gpu-absent", Exporter, Critical;
+    THROTTLED = "gpu-throttled", Gpu, Warning;
+    CAPPED = "gpu-power-capped", Gpu, Info;
+    ERRORS = "gpu-errors", Gpu, Warning;
+    UNREAD = "gpus-unread", Exporter, Info;
 }
 
 /// Limited clocks are a finding from this share of the last minute on. The second share is for limits by power.

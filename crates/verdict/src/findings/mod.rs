@@ -14,6 +14,7 @@ use std::fmt::Write as _;
 use serde::{Deserialize, Serialize};
 use trtllm_records::named_variants::named_variants;
 
+use super::texts::Texts;
 use super::verdict::{Evidence, Found, Severity, Unit};
 
 named_variants! {
@@ -32,17 +33,17 @@ named_variants! {
     }
 }
 
-/// The texts of a rule.
+/// The texts of the rules of this crate.
+const TEXTS: Texts = Texts(include_str!("rules.md"));
+
+/// A rule about one kind of subject.
 #[derive(Debug, Clone, Copy)]
 pub struct Rule {
     pub name: &'static str,
     pub kind: Kind,
     pub severity: Severity,
-    /// The problem in one sentence.
-    pub says: &'static str,
-    /// When it applies, with the numbers and their limits.
-    pub when: &'static str,
-    pub remedy: &'static str,
+    /// The document with its texts.
+    pub texts: Texts,
 }
 
 /// JSON of `/api/v1/findings`: a rule that applies to a subject, with the evidence.
@@ -61,6 +62,23 @@ pub struct Finding {
 }
 
 impl Rule {
+    /// The problem in one sentence.
+    #[must_use]
+    pub fn says(&self) -> &'static str {
+        self.texts.sentence(self.name)
+    }
+
+    /// When it applies, with the numbers and their limits.
+    #[must_use]
+    pub fn when(&self) -> &'static str {
+        self.texts.item(self.name, "When")
+    }
+
+    #[must_use]
+    pub fn remedy(&self) -> &'static str {
+        self.texts.item(self.name, "Change")
+    }
+
     #[must_use]
     pub fn about(&self, subject: impl Into<String>) -> Finding {
         Finding {
@@ -68,10 +86,10 @@ impl Rule {
             severity: self.severity,
             kind: self.kind,
             subject: subject.into(),
-            says: self.says.to_owned(),
+            says: self.says().to_owned(),
             evidence: Vec::new(),
-            when: self.when.into(),
-            remedy: self.remedy.into(),
+            when: self.when().into(),
+            remedy: self.remedy().into(),
         }
     }
 }
@@ -105,17 +123,16 @@ impl Finding {
     }
 }
 
-/// Defines rules, and lists them in the order in which `trtllm-doctor diagnose --rules` prints them.
+/// Defines rules, and lists them in the order in which `trtllm-doctor diagnose --rules` prints them. `$texts`: the document that has a
+/// section for each.
 #[macro_export]
 macro_rules! finding_rules {
-    ($($id:ident = $name:literal, $kind:ident, $severity:ident: $says:literal, $when:literal, $remedy:literal;)*) => {
+    ($texts:expr; $($id:ident = $name:literal, $kind:ident, $severity:ident;)*) => {
         $(pub(crate) static $id: $crate::findings::Rule = $crate::findings::Rule {
             name: $name,
             kind: $crate::findings::Kind::$kind,
             severity: $crate::verdict::Severity::$severity,
-            says: $says,
-            when: $when,
-            remedy: $remedy,
+            texts: $texts,
         };)*
         /// All rules of this module.
         pub static RULES: &[&$crate::findings::Rule] = &[$(&$id),*];
@@ -131,8 +148,10 @@ pub fn rules() -> impl Iterator<Item = &'static Rule> {
 #[must_use]
 pub fn reference(rules: impl Iterator<Item = &'static Rule>) -> String {
     let mut out = String::new();
-    for Rule { name, kind, severity, says, when, remedy } in rules {
+    for rule in rules {
+        let Rule { name, kind, severity, .. } = rule;
         let about = format!("{}, {}", kind.name(), severity.name());
+        let (says, when, remedy) = (rule.says(), rule.when(), rule.remedy());
         let _ = write!(out, "### {name}\n\n{says} ({about})\n\n- **When:** {when}\n- **Change:** {remedy}\n\n");
     }
     out.truncate(out.trim_end().len());

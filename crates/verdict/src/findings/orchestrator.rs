@@ -12,25 +12,10 @@ use crate::input::VerdictInput;
 use crate::verdict::{Unit, percent};
 
 finding_rules! {
-    NOT_READY = "orchestrator-not-ready", Engine, Critical:
-        "The orchestrator cannot serve",
-        "nv_trt_llm_disagg_ready is 0, or nv_trt_llm_disagg_ready_workers of a side is 0 or below nv_trt_llm_disagg_minimal_workers. A \
-         worker that loads its model is not counted yet.",
-        "Start workers of this side, or read the log of those that ended. minimal_instances in the file of the orchestrator says how many it \
-         waits for.";
-    ERRORS = "orchestrator-errors", Engine, Warning:
-        "Requests through the orchestrator fail",
-        "More than 5 % of at least 20 requests in a minute ended with an error status, or of the requests to the workers of one side failed. \
-         Or more than 5 % of at least 20 streams to generation workers in five minutes got no first byte, although they had twice the usual \
-         time and at least 10 seconds, or a minute if no stream was ever answered. An attempt of a stream that broke and was repeated does \
-         not count as failed: on a side with streams, the retries are subtracted from the errors. The orchestrator does not tell 4xx from 5xx, so the \
-         client may be at fault. A client that leaves before the first byte looks like a stream without an answer.",
-        "If the text names the workers of a side, read their logs: a worker has ended, refuses requests or breaks connections. If it names \
-         no side, read the log of the orchestrator. Timeouts of transfers: check the network between the sides.";
-    RETRIES = "orchestrator-retries", Engine, Warning:
-        "The orchestrator repeats requests to its workers, and users wait a second longer for each",
-        "Retries are more than 5 % of at least 20 requests in a minute to the workers of a side.",
-        "The log of the orchestrator names the worker that breaks connections or answers with an error.";
+    super::TEXTS;
+    NOT_READY = "orchestrator-not-ready", Engine, Critical;
+    ERRORS = "orchestrator-errors", Engine, Warning;
+    RETRIES = "orchestrator-retries", Engine, Warning;
 }
 
 /// A finding needs more failed or repeated requests than this share, in the orchestrator or to the workers of one side.

@@ -536,6 +536,7 @@ fn rules_have_different_names_and_whole_sentences() {
     let names: BTreeSet<&str> = rules().map(|rule| rule.name).collect();
     assert_eq!(names.len(), rules().count());
     for rule in rules() {
-        assert!(rule.when.ends_with('.') && rule.says.len() > 20, "{}", rule.name);
+        assert!(rule.when().ends_with('.') && rule.says().len() > 20 && rule.remedy().len() > 10, "{}", rule.name);
     }
+    assert_eq!(include_str!("rules.md").matches("\n## ").count(), names.len(), "each section is a rule");
 }
