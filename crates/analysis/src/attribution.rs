@@ -12,6 +12,7 @@ use trtllm_fold::observer::EntryOfRequest;
 use trtllm_fold::request_times::Times;
 use trtllm_fold::served::Served;
 
+use super::numbers::Numbers as _;
 use super::objectives::ObjectiveTotals;
 use super::timeline::{Busy, Timeline};
 

@@ -10,7 +10,7 @@ mod work;
 
 pub use equal_work::EqualWork;
 pub use linear_fit::Prices;
-pub use work::{Work, steps};
+pub use work::{Batch, Work};
 
 use std::collections::VecDeque;
 
@@ -138,30 +138,30 @@ impl CostModel {
     /// not explain it. For example, it has no CUDA graph.
     #[must_use]
     pub fn decoding_step(&self) -> Option<[EqualWork; 2]> {
-        let enough = |work: &EqualWork| work.context_tokens <= 0.0 && work.iterations >= KNOWN.into();
+        let enough = |known: &EqualWork| known.work.context_tokens <= 0.0 && known.iterations >= KNOWN.into();
         let sizes: Vec<_> = self.equal_work().filter(enough).collect();
         let pairs = (1..sizes.len()).flat_map(|large| (0..large).rev().map(move |small| [small, large]));
         pairs.map(|pair| pair.map(|at| sizes[at])).find(|[small, large]| {
             let times = |of: fn(&EqualWork) -> f64| of(large) / of(small);
-            let padded = |work: &EqualWork| end_of_step(decoding_step(work.generation_tokens));
-            let tokens = times(padded).max(times(|work| work.kv_tokens + 1.0));
-            times(|work| work.seconds) > STEP * tokens
+            let padded = |known: &EqualWork| end_of_step(decoding_step(known.work.generation_tokens));
+            let tokens = times(padded).max(times(|known| known.work.kv_tokens + 1.0));
+            times(|known| known.seconds) > STEP * tokens
         })
     }
 
-    /// Seconds that an iteration with this work would take, if known, and the share of that time that prompts take.
-    pub(crate) fn predict(&self, work: &Work) -> (Option<f64>, f64) {
-        let features = work.features();
+    /// Seconds that this batch would take, if known, and the share of that time that prompts take.
+    pub(crate) fn predict(&self, batch: &Batch) -> (Option<f64>, f64) {
+        let (work, features) = (&batch.work, batch.work.features());
         let expected = self.expected(self.known(work), &features).or_else(|| self.estimate(work, &features));
-        (expected, self.context_share(work, &features))
+        (expected, self.context_share(batch, &features))
     }
 
     /// Compares an iteration with the past, and learns from it.
-    pub fn observe(&mut self, work: &Work, seconds: f64) -> Judged {
+    pub fn observe(&mut self, batch: &Batch, seconds: f64) -> Judged {
         if !(seconds > 0.0 && seconds.is_finite()) {
             return Judged::default();
         }
-        let features = work.features();
+        let (work, features) = (&batch.work, batch.work.features());
         let known = self.known(work).copied();
         let expected = self.expected(known.as_ref(), &features).or_else(|| self.estimate(work, &features));
         let mut judged = Judged { expected, is_estimate: known.is_none(), ..Judged::default() };
@@ -171,7 +171,7 @@ impl CostModel {
             // If there are many spikes, the engine has become slow.
             judged.is_spike = is_far && self.spike_share < 0.2;
         }
-        judged.context_share = self.context_share(work, &features);
+        judged.context_share = self.context_share(batch, &features);
         if !judged.is_spike {
             self.note_drift(&judged, seconds, known.is_some_and(|cell| cell.is_converted));
             self.learn_later(work, seconds, known);
@@ -256,16 +256,16 @@ impl CostModel {
         self.fit.seconds(features).filter(|_| self.fit.error <= 0.15 && is_near)
     }
 
-    fn context_share(&self, work: &Work, features: &[f64; FEATURES]) -> f64 {
-        if work.generation_requests <= 0.0 {
-            return f64::from(work.context_requests > 0.0);
+    fn context_share(&self, batch: &Batch, features: &[f64; FEATURES]) -> f64 {
+        if batch.generation_requests <= 0.0 {
+            return f64::from(batch.context_requests > 0.0);
         }
         let Some((costs, all)) = self.fit.costs.zip(self.fit.seconds(features)) else { return 0.0 };
         if all > 0.0 { costs[1] * features[1] / all } else { 0.0 }
     }
 
     fn cell(work: &Work) -> usize {
-        let [requests, tokens] = steps(work.context_tokens, work.generation_tokens);
+        let [requests, tokens] = work.steps();
         requests * STEPS_OF_TOKENS + tokens
     }
 

@@ -1,12 +1,14 @@
 //! Sums over iterations that the page does not show but verdicts need: why requests waited, and what took the time.
 
+use std::ops::Add as _;
+
 use trtllm_fold::Latest;
 use trtllm_fold::batch_time::BatchTime;
 use trtllm_fold::ranks::Iteration;
 use trtllm_records::iteration::Backend;
 
-use super::cost_model::{CostModel, Work};
-use super::numbers::{number, numbers};
+use super::cost_model::{Batch, CostModel, Work};
+use super::numbers::{Numbers as _, number, numbers};
 use super::timeline::Started;
 
 numbers! {
@@ -49,9 +51,7 @@ numbers! {
         generation_requests,
         /// Tokens decoded in generation phases, with accepted drafts.
         decoded_tokens,
-        context_tokens,
-        /// Tokens in the KV cache that decoding reads.
-        kv_tokens,
+        work: Work,
         /// How many times the tuner raised the batch limit, and lowered it.
         limit_rises,
         limit_falls,
@@ -134,8 +134,8 @@ pub struct Iterations {
     pub sums: IterationSums,
     pub model: CostModel,
     pub configured: ConfiguredLimits,
-    /// The work of the previous iteration. The C++ executor reports the time of a batch in the next record.
-    before: Option<Work>,
+    /// The batch of the previous iteration. The C++ executor reports the time of a batch in the next record.
+    before: Option<Batch>,
     admission: Admission,
     batch_limit: Option<i64>,
     /// The engine has drafted tokens since its start.
@@ -154,37 +154,37 @@ const FULL: f64 = 0.9;
 impl Iterations {
     /// Adds the last iteration, with the records of all ranks. `latest` has its values.
     pub(crate) fn observe(&mut self, latest: &Latest, iteration: &Iteration) {
-        let work = Work::of(latest);
-        let before = self.before.replace(work);
+        let batch = Batch::of(latest);
+        let before = self.before.replace(batch);
         match (iteration.backend, iteration.time, before) {
             (_, None, _) | (Backend::TensorRt, _, None) | (Backend::VisualGen, ..) => {}
             (Backend::TensorRt, Some(time), Some(before)) if iteration.known => self.observe_time(&before, time),
             (Backend::TensorRt, ..) => {}
-            (_, Some(time), _) => self.observe_time(&work, time),
+            (_, Some(time), _) => self.observe_time(&batch, time),
         }
-        self.observe_batch(latest, iteration, &work);
-        self.observe_admission(latest, iteration, &work, before);
+        self.observe_batch(latest, iteration, &batch);
+        self.observe_admission(latest, iteration, &batch, before);
     }
 
     /// Counts whether prompts begin only when requests have ended, as they do if they wait for the blocks of others.
-    fn observe_admission(&mut self, latest: &Latest, iteration: &Iteration, work: &Work, before: Option<Work>) {
+    fn observe_admission(&mut self, latest: &Latest, iteration: &Iteration, batch: &Batch, before: Option<Batch>) {
         let Admission { may_follow, completed: [last, before_last] } = self.admission;
-        let begins = work.context_requests > 0.0;
+        let begins = batch.context_requests > 0.0;
         let has_end = match iteration.backend {
             // Its record counts what ended before the batch was formed. Before 0.13, it does not: then fewer requests decode than before.
             Backend::TensorRt if iteration.tells_completed => iteration.completed > 0,
-            Backend::TensorRt => before.is_some_and(|before| before.generation_requests > work.generation_requests),
+            Backend::TensorRt => before.is_some_and(|before| before.generation_requests > batch.generation_requests),
             Backend::PyTorch | Backend::VisualGen => last + before_last > 0,
         };
         if may_follow && iteration.known {
             let sums = &mut self.sums;
             sums.chances += 1.0;
             sums.admissions += f64::from(begins);
-            sums.admissions_alone += f64::from(begins && work.generation_requests <= 0.0);
+            sums.admissions_alone += f64::from(begins && batch.generation_requests <= 0.0);
             sums.chances_without_end += f64::from(!has_end);
             sums.admissions_without_end += f64::from(!has_end && begins);
         }
-        let may_follow = !begins && work.scheduled() > 0.0 && latest.held().is_some_and(|held| held > 0);
+        let may_follow = !begins && batch.scheduled() > 0.0 && latest.held().is_some_and(|held| held > 0);
         self.admission = Admission { may_follow, completed: [iteration.completed, last] };
     }
 
@@ -198,16 +198,22 @@ impl Iterations {
 
     /// The work of the last iteration, and how long it takes by the cost model.
     pub(crate) fn started(&self, latest: &Latest) -> Started {
-        let work = Work::of(latest);
-        let (expected_seconds, context_share) = self.model.predict(&work);
+        let batch = Batch::of(latest);
+        let (expected_seconds, context_share) = self.model.predict(&batch);
         let paused = number(latest.pauses);
-        Started { context_tokens: work.context_tokens, context_share, expected_seconds, paused, ..Started::default() }
+        Started {
+            context_tokens: batch.work.context_tokens,
+            context_share,
+            expected_seconds,
+            paused,
+            ..Started::default()
+        }
     }
 
-    fn observe_time(&mut self, work: &Work, time: BatchTime) {
+    fn observe_time(&mut self, batch: &Batch, time: BatchTime) {
         let seconds = time.seconds;
         let sums = &mut self.sums;
-        if work.scheduled() <= 0.0 {
+        if batch.scheduled() <= 0.0 {
             return;
         }
         sums.seconds += seconds;
@@ -215,7 +221,7 @@ impl Iterations {
             sums.device_seconds += device;
             sums.device_known_seconds += seconds;
         }
-        match (work.context_requests > 0.0, work.generation_requests > 0.0) {
+        match (batch.context_requests > 0.0, batch.generation_requests > 0.0) {
             (false, _) => {
                 sums.generation_seconds += seconds;
                 sums.generation_iterations += 1.0;
@@ -226,8 +232,8 @@ impl Iterations {
             }
             (true, false) => {}
         }
-        let judged = self.model.observe(work, seconds);
-        if work.generation_requests > 0.0 && judged.context_share >= MOSTLY && seconds >= NOTICED {
+        let judged = self.model.observe(batch, seconds);
+        if batch.generation_requests > 0.0 && judged.context_share >= MOSTLY && seconds >= NOTICED {
             sums.blocked_seconds += seconds;
         }
         match judged.expected {
@@ -247,7 +253,7 @@ impl Iterations {
         }
     }
 
-    fn observe_batch(&mut self, latest: &Latest, iteration: &Iteration, work: &Work) {
+    fn observe_batch(&mut self, latest: &Latest, iteration: &Iteration, batch: &Batch) {
         let scheduled = number(latest.scheduled());
         let limit = latest.batch_size_limits.runtime;
         if let (Some(before), Some(now)) = (self.batch_limit, limit) {
@@ -258,7 +264,7 @@ impl Iterations {
         if scheduled <= 0.0 {
             return;
         }
-        let batch = latest.batch_limit(self.configured.batch).map(|limit| limit as f64);
+        let batch_limit = latest.batch_limit(self.configured.batch).map(|limit| limit as f64);
         let tokens = latest.token_limit(self.configured.tokens).map(|limit| limit as f64);
         let sums = &mut self.sums;
         sums.iterations += 1.0;
@@ -266,8 +272,9 @@ impl Iterations {
         let (backlog, held) = (latest.all_waiting().unwrap_or(0.0), number(latest.held()));
         sums.backlog += backlog;
         sums.held += held;
-        let at_batch_limit = batch.is_some_and(|limit| scheduled >= AT_LIMIT * limit) || latest.is_full_of_running();
-        let at_token_limit = tokens.is_some_and(|limit| work.is_full_of_tokens(limit, batch));
+        let at_batch_limit =
+            batch_limit.is_some_and(|limit| scheduled >= AT_LIMIT * limit) || latest.is_full_of_running();
+        let at_token_limit = tokens.is_some_and(|limit| batch.is_full_of_tokens(limit, batch_limit));
         let used = latest.cache_used();
         let peak = latest.cache_peak.into_iter().chain(used).reduce(f64::max);
         let at_full_cache = peak.is_some_and(|used| used >= FULL);
@@ -276,7 +283,7 @@ impl Iterations {
             sums.cache_peak += peak;
             sums.cache_known += 1.0;
         }
-        sums.batch_limit_known += f64::from(batch.is_some() || latest.is_full().is_some());
+        sums.batch_limit_known += f64::from(batch_limit.is_some() || latest.is_full().is_some());
         sums.token_limit_known += f64::from(tokens.is_some());
         sums.seats_known += f64::from(latest.is_full().is_some());
         sums.seats_taken += f64::from(latest.is_full() == Some(true));
@@ -287,13 +294,12 @@ impl Iterations {
             sums.waits_at_full_cache += f64::from(at_full_cache);
         }
         sums.paused += number(latest.pauses);
-        sums.generation_requests += work.generation_requests;
+        sums.generation_requests += batch.generation_requests;
         sums.decoded_tokens += iteration.tokens.generation as f64;
-        sums.context_tokens += work.context_tokens;
-        sums.kv_tokens += work.kv_tokens;
-        if let Some(batch) = &latest.static_batching {
-            sums.static_slots_used += number(batch.num_gen_tokens);
-            sums.static_slots += number(batch.num_gen_tokens) + number(batch.empty_gen_slots);
+        sums.work = sums.work.combine(&batch.work, &f64::add);
+        if let Some(fixed) = &latest.static_batching {
+            sums.static_slots_used += number(fixed.num_gen_tokens);
+            sums.static_slots += number(fixed.num_gen_tokens) + number(fixed.empty_gen_slots);
         }
         if let Some(imbalance) = iteration.imbalance(latest.attention_dp_ranks()) {
             sums.rank_wait += 1.0 - 1.0 / imbalance;

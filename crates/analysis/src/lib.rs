@@ -7,7 +7,7 @@
 pub mod attribution;
 pub mod cost_model;
 pub mod iteration_sums;
-mod numbers;
+pub mod numbers;
 pub mod objectives;
 mod observed_engine;
 pub mod recent_requests;

@@ -1,26 +1,43 @@
-//! Conversion of counts to `f64`, and structs of `f64` numbers.
+//! Structs of numbers that are subtracted, added and averaged as a whole. All are `f64`, also counts: rules multiply and divide them, and
+//! counts are exact up to 2^53. The fold keeps its totals as integers.
 
-/// Defines a struct of numbers, and functions that combine two of them.
+/// Numbers that combine with others of the same kind, member by member.
+pub trait Numbers: Sized {
+    /// Applies `function` to each number and to the number with the same name in `other`.
+    #[must_use]
+    fn combine(&self, other: &Self, function: &impl Fn(f64, f64) -> f64) -> Self;
+
+    /// The increase since `before`.
+    #[must_use]
+    fn since(&self, before: &Self) -> Self {
+        self.combine(before, &|now, before| now - before)
+    }
+}
+
+impl Numbers for f64 {
+    fn combine(&self, other: &Self, function: &impl Fn(f64, f64) -> f64) -> Self {
+        function(*self, *other)
+    }
+}
+
+/// Defines a struct of numbers. A member without a type is an `f64`; another one is such a struct, too.
 macro_rules! numbers {
-    ($(#[$of:meta])* $visibility:vis struct $name:ident { $($(#[$each:meta])* $field:ident,)* }) => {
+    (
+        $(#[$of:meta])*
+        $visibility:vis struct $name:ident { $($(#[$each:meta])* $field:ident $(: $type:ty)?,)* }
+    ) => {
         $(#[$of])*
         #[derive(Debug, Clone, Copy, PartialEq, Default)]
-        $visibility struct $name { $($(#[$each])* $visibility $field: f64,)* }
+        $visibility struct $name { $($(#[$each])* $visibility $field: $crate::numbers::numbers!(@type $($type)?),)* }
 
-        impl $name {
-            /// The increase since `before`.
-            #[must_use]
-            $visibility fn since(&self, before: &Self) -> Self {
-                self.combine(before, |now, before| now - before)
-            }
-
-            /// Applies `function` to each number and to the number with the same name in `other`.
-            #[must_use]
-            $visibility fn combine(&self, other: &Self, function: impl Fn(f64, f64) -> f64) -> Self {
-                Self { $($field: function(self.$field, other.$field),)* }
+        impl $crate::numbers::Numbers for $name {
+            fn combine(&self, other: &Self, function: &impl Fn(f64, f64) -> f64) -> Self {
+                Self { $($field: $crate::numbers::Numbers::combine(&self.$field, &other.$field, function),)* }
             }
         }
     };
+    (@type) => { f64 };
+    (@type $type:ty) => { $type };
 }
 pub(crate) use numbers;
 

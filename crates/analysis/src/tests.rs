@@ -215,7 +215,7 @@ fn equal_ranks_with_drafts_are_balanced_and_all_their_tokens_count() {
         assert_eq!((sums.rank_wait, sums.decoded_tokens), (0.0, 3.0 * 8.0 * 77.0), "own: {own}");
         assert_eq!((sums.draft_tokens, sums.drafted_requests), (3.0 * 8.0 * 96.0, 3.0 * 256.0));
         let latest = bench.engine.fold.latest().unwrap();
-        assert_eq!(cost_model::Work::of(latest).generation_tokens, 8.0 * 128.0);
+        assert_eq!(cost_model::Batch::of(latest).work.generation_tokens, 8.0 * 128.0);
     }
 }
 
@@ -422,7 +422,7 @@ fn learned(seconds: impl Fn(f64) -> f64) -> cost_model::CostModel {
 
 /// The two sizes between which decoding has a step.
 fn decoding_step(seconds: impl Fn(f64) -> f64) -> Option<[f64; 2]> {
-    learned(seconds).decoding_step().map(|pair| pair.map(|work| work.generation_tokens))
+    learned(seconds).decoding_step().map(|pair| pair.map(|known| known.work.generation_tokens))
 }
 
 /// A value between two known points.
@@ -475,41 +475,45 @@ fn a_step_of_measured_parts_is_learned_and_its_wait_for_the_host_is_told() {
     let of_tokens = points([96.0, 512.0, 768.0], "theta(96) theta(512) theta(768)");
     let of_requests = points([32.0, 64.0, 128.0], "alpha(32/64/128 rows)");
     let fixed = row("fixed")[0];
-    let work = |requests: i32, window: i32| cost_model::Work {
+    let batch = |requests: i32, window: i32| cost_model::Batch {
         generation_requests: f64::from(requests),
-        generation_tokens: f64::from(requests * window),
-        kv_tokens: 1000.0 * f64::from(requests),
+        work: cost_model::Work {
+            generation_tokens: f64::from(requests * window),
+            kv_tokens: 1000.0 * f64::from(requests),
+            ..Default::default()
+        },
         ..Default::default()
     };
-    let seconds = |work: &cost_model::Work| {
-        let ms = fixed + between(&of_tokens, work.generation_tokens) + between(&of_requests, work.generation_requests);
+    let seconds = |batch: &cost_model::Batch| {
+        let ms = fixed
+            + between(&of_tokens, batch.work.generation_tokens)
+            + between(&of_requests, batch.generation_requests);
         ms / 1e3
     };
     let mut model = cost_model::CostModel::default();
     for (requests, window) in (0..20).flat_map(|_| 32..=128).flat_map(|requests| [(requests, 4), (requests, 6)]) {
-        let work = work(requests, window);
-        model.observe(&work, seconds(&work));
+        let batch = batch(requests, window);
+        model.observe(&batch, seconds(&batch));
     }
     // The batches of 122 requests were padded to 128.
     let [full, short] =
         ["device step 122 rows full window", "device step 4 tok/req after fix"].map(|name| row(name)[0]);
     for (window, ms) in [(6, full), (4, short)] {
-        let told = 1e3 * model.predict(&work(128, window)).0.unwrap();
+        let told = 1e3 * model.predict(&batch(128, window)).0.unwrap();
         assert!((told / ms - 1.0).abs() < 0.03, "{window} tokens: {told}, not {ms}");
     }
     let waiting = row("device step before fix (host syncs)")[0];
     for place in 0..500 {
-        let judged = model.observe(&work(128, 4), waiting / 1e3);
+        let judged = model.observe(&batch(128, 4), waiting / 1e3);
         let slower = waiting / 1e3 / judged.expected.unwrap();
         assert!((slower / (waiting / short) - 1.0).abs() < 0.03 && !judged.is_estimate, "{place}: {slower}");
     }
 }
 
-fn decoding(requests: f64) -> cost_model::Work {
-    cost_model::Work {
+fn decoding(requests: f64) -> cost_model::Batch {
+    cost_model::Batch {
         generation_requests: requests,
-        generation_tokens: requests,
-        kv_tokens: 900.0 * requests,
+        work: cost_model::Work { context_tokens: 0.0, generation_tokens: requests, kv_tokens: 900.0 * requests },
         ..Default::default()
     }
 }

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::ops::Add as _;
 
 use super::cost_model::is_spike;
-use super::numbers::numbers;
+use super::numbers::{Numbers as _, numbers};
 
 /// Number of nodes in a level. A node (56 bytes) has the sums at the start of an iteration. A level gets every second
 /// node that leaves the previous level.
@@ -93,7 +93,7 @@ impl Timeline {
             let end_us = running.end_us.map_or(start_us, |end_us| end_us.clamp(newest.start_us, start_us));
             // All work of the iteration is done, whatever the clock of the next record says.
             let whole = Started { end_us: Some(end_us), ..running };
-            busy = newest.busy.combine(&whole.until(end_us), f64::add);
+            busy = newest.busy.combine(&whole.until(end_us), &f64::add);
             if end_us < start_us {
                 self.push(Node { iter: running.iter.saturating_add(1), start_us: end_us, busy });
                 busy.unexplained += Some(seconds(start_us - end_us)).filter(|pause| *pause > PAUSE).unwrap_or(0.0);
@@ -139,9 +139,9 @@ impl Timeline {
         Some(match after {
             Some(after) => {
                 let share = (at_us - before.start_us) as f64 / (after.start_us - before.start_us) as f64;
-                before.busy.combine(&after.busy, |before, after| before + (after - before) * share)
+                before.busy.combine(&after.busy, &|before, after| before + (after - before) * share)
             }
-            None => before.busy.combine(&self.running?.until(at_us), f64::add),
+            None => before.busy.combine(&self.running?.until(at_us), &f64::add),
         })
     }
 

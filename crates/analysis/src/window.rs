@@ -10,7 +10,7 @@ use trtllm_records::perf_metrics::FinishReason;
 
 use super::cost_model::Prices;
 use super::iteration_sums::IterationSums;
-use super::numbers::numbers;
+use super::numbers::{Numbers as _, numbers};
 use super::objectives::{ObjectiveTotals, Outcomes};
 use super::observed_engine::ObservedEngine;
 
@@ -19,6 +19,8 @@ pub const SLOT_SECONDS: f64 = 5.0;
 const SLOTS: usize = 60;
 /// A quantile in the first bucket is given only if that bucket ends at this many seconds or fewer.
 const NARROW: f64 = 0.01;
+/// Up to this share of iterations without a record does not matter.
+const FEW_UNSEEN: f64 = 0.05;
 
 numbers! {
     /// Totals of an engine.
@@ -206,23 +208,6 @@ impl Distributions {
     }
 }
 
-/// Values of an engine at one moment, which can go up and down.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Levels {
-    /// Requests that wait for a seat or for their batch.
-    pub waiting: Option<f64>,
-    pub host_bytes: Option<f64>,
-}
-
-impl Levels {
-    fn of(latest: Option<&Latest>) -> Self {
-        Self {
-            waiting: latest.and_then(Latest::all_waiting),
-            host_bytes: latest.and_then(|latest| latest.cpu_memory).map(|bytes| bytes as f64),
-        }
-    }
-}
-
 /// The totals of an engine at the end of a slot.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Mark {
@@ -232,86 +217,74 @@ pub struct Mark {
     pub polling: PollCounts,
     pub sums: IterationSums,
     pub distributions: Distributions,
-    pub levels: Levels,
+    /// Requests that wait for a seat or for their batch.
+    pub waiting: Option<f64>,
+    pub host_bytes: Option<f64>,
     pub costs: Option<Prices>,
     /// Iterations per record.
     pub sampling: f64,
+    /// Energy of the engine's GPUs. Absent if they serve another engine, too, or if some of them were not found.
+    pub joules: Option<f64>,
+    /// 0 if not all GPUs that serve the engine are known.
+    pub gpus: usize,
 }
 
 impl Mark {
+    /// Polls and GPUs are unknown here: the caller sets them.
     #[must_use]
     pub fn of(ObservedEngine { fold, analysis }: &ObservedEngine, at: f64) -> Self {
-        let parts = Parts {
-            engine: &fold.totals,
-            requests: &fold.requests.totals,
-            objectives: analysis.objectives.as_ref(),
-            latest: fold.latest(),
-            sums: analysis.iterations.sums,
-            costs: analysis.iterations.model.costs(),
-        };
-        Self::of_parts(&parts, at)
-    }
-
-    /// The totals from the published parts of an engine.
-    #[must_use]
-    pub fn of_parts(parts: &Parts<'_>, at: f64) -> Self {
+        let (totals, requests, latest) = (&fold.totals, &fold.requests.totals, fold.latest());
         Self {
             at,
-            counts: counts(parts),
+            counts: Counts::of(totals, requests, analysis.objectives.as_ref()),
             polling: PollCounts::default(),
-            sums: parts.sums,
-            distributions: Distributions::of(parts.engine, parts.requests),
-            levels: Levels::of(parts.latest),
-            costs: parts.costs,
-            sampling: parts.engine.statistics_interval.unwrap_or(1).max(1) as f64,
+            sums: analysis.iterations.sums,
+            distributions: Distributions::of(totals, requests),
+            waiting: latest.and_then(Latest::all_waiting),
+            host_bytes: latest.and_then(|latest| latest.cpu_memory).map(|bytes| bytes as f64),
+            costs: analysis.iterations.model.costs(),
+            sampling: totals.statistics_interval.unwrap_or(1).max(1) as f64,
+            joules: None,
+            gpus: 0,
         }
     }
 }
 
-/// What a [`Mark`] takes from an engine.
-#[derive(Debug, Clone, Copy)]
-pub struct Parts<'a> {
-    pub engine: &'a EngineTotals,
-    pub requests: &'a RequestTotals,
-    pub objectives: Option<&'a ObjectiveTotals>,
-    pub latest: Option<&'a Latest>,
-    pub sums: IterationSums,
-    pub costs: Option<Prices>,
-}
-
-fn counts(Parts { engine, requests, objectives, .. }: &Parts<'_>) -> Counts {
-    let known = |value: Option<u64>| value.unwrap_or(0) as f64;
-    let blocks = |value: Option<i64>| value.unwrap_or(0) as f64;
-    let reason = |reason: FinishReason| requests.finished.map_or(0.0, |finished| finished[reason as usize] as f64);
-    let outcomes = |of: fn(&ObjectiveTotals) -> Option<Outcomes>| objectives.and_then(of).unwrap_or_default();
-    let [ttft, tpot, e2e, all] =
-        [outcomes(|o| o.ttft), outcomes(|o| o.tpot), outcomes(|o| o.e2e), outcomes(|o| Some(o.all))];
-    Counts {
-        iterations: engine.iterations as f64,
-        iterations_lost: engine.losses.lost as f64,
-        iterations_unexplained: engine.losses.unexplained as f64,
-        restarts: engine.engine_restarts as f64,
-        started: engine.requests_started as f64,
-        completed: engine.requests_completed as f64,
-        pauses: known(engine.request_pauses).max(known(engine.pools.suspended_requests)),
-        blocks_reused: blocks(engine.kv.reused_blocks),
-        blocks_looked_up: blocks(engine.kv.looked_up_blocks().or(engine.kv.reused_blocks)),
-        blocks_allocated: blocks(engine.kv.alloc_total_blocks),
-        blocks_host_dropped: blocks(engine.pools.events.iter_host_dropped_blocks),
-        ended_well: reason(FinishReason::Stop) + reason(FinishReason::Length),
-        timed_out: reason(FinishReason::Timeout),
-        cancelled: reason(FinishReason::Cancelled),
-        refused: requests.server.errors.values().map(|count| *count as f64).sum(),
-        met_ttft: ttft.met as f64,
-        missed_ttft: ttft.missed as f64,
-        met_tpot: tpot.met as f64,
-        missed_tpot: tpot.missed as f64,
-        met_e2e: e2e.met as f64,
-        missed_e2e: e2e.missed as f64,
-        met_all: all.met as f64,
-        missed_all: all.missed as f64,
-        unknown_all: all.unknown as f64,
-        dropped_by_engine: engine.losses.dropped as f64,
+impl Counts {
+    fn of(engine: &EngineTotals, requests: &RequestTotals, objectives: Option<&ObjectiveTotals>) -> Self {
+        let known = |value: Option<u64>| value.unwrap_or(0) as f64;
+        let blocks = |value: Option<i64>| value.unwrap_or(0) as f64;
+        let reason = |reason: FinishReason| requests.finished.map_or(0.0, |finished| finished[reason as usize] as f64);
+        let outcomes = |of: fn(&ObjectiveTotals) -> Option<Outcomes>| objectives.and_then(of).unwrap_or_default();
+        let [ttft, tpot, e2e, all] =
+            [outcomes(|o| o.ttft), outcomes(|o| o.tpot), outcomes(|o| o.e2e), outcomes(|o| Some(o.all))];
+        Self {
+            iterations: engine.iterations as f64,
+            iterations_lost: engine.losses.lost as f64,
+            iterations_unexplained: engine.losses.unexplained as f64,
+            restarts: engine.engine_restarts as f64,
+            started: engine.requests_started as f64,
+            completed: engine.requests_completed as f64,
+            pauses: known(engine.request_pauses).max(known(engine.pools.suspended_requests)),
+            blocks_reused: blocks(engine.kv.reused_blocks),
+            blocks_looked_up: blocks(engine.kv.looked_up_blocks().or(engine.kv.reused_blocks)),
+            blocks_allocated: blocks(engine.kv.alloc_total_blocks),
+            blocks_host_dropped: blocks(engine.pools.events.iter_host_dropped_blocks),
+            ended_well: reason(FinishReason::Stop) + reason(FinishReason::Length),
+            timed_out: reason(FinishReason::Timeout),
+            cancelled: reason(FinishReason::Cancelled),
+            refused: requests.server.errors.values().map(|count| *count as f64).sum(),
+            met_ttft: ttft.met as f64,
+            missed_ttft: ttft.missed as f64,
+            met_tpot: tpot.met as f64,
+            missed_tpot: tpot.missed as f64,
+            met_e2e: e2e.met as f64,
+            missed_e2e: e2e.missed as f64,
+            met_all: all.met as f64,
+            missed_all: all.missed as f64,
+            unknown_all: all.unknown as f64,
+            dropped_by_engine: engine.losses.dropped as f64,
+        }
     }
 }
 
@@ -324,6 +297,7 @@ pub struct Span {
     pub sums: IterationSums,
     pub distributions: Distributions,
     pub sampling: f64,
+    pub joules: Option<f64>,
 }
 
 impl Span {
@@ -336,6 +310,7 @@ impl Span {
             sums: after.sums.since(&before.sums),
             distributions: after.distributions.since(&before.distributions),
             sampling: after.sampling,
+            joules: after.joules.zip(before.joules).map(|(after, before)| after - before),
         }
     }
 
@@ -349,11 +324,18 @@ impl Span {
         }
     }
 
-    /// Tokens that generation phases decoded in the iterations that were reported. The first token of each request comes
-    /// from its context phase and is not included.
+    /// Output tokens of the iterations that were reported, as a benchmark counts them: with the first token of each request, which comes
+    /// from its context phase.
     #[must_use]
-    pub fn decoded_tokens(&self) -> f64 {
-        self.sums.decoded_tokens
+    pub fn output_tokens(&self) -> f64 {
+        self.sums.decoded_tokens + self.counts.started
+    }
+
+    /// Whether (nearly) every iteration has a record, so that the sums over records are those of the engine.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        let unseen = self.counts.iterations_lost + self.counts.iterations_unexplained;
+        self.sampling <= 1.0 && unseen <= FEW_UNSEEN * self.counts.iterations
     }
 
     /// Number of times that a request was paused. Records and the rows of requests both count a pause.
@@ -386,7 +368,7 @@ impl Span {
     #[must_use]
     pub fn served(&self) -> f64 {
         let counts = &self.counts;
-        let has_only_prompts = self.sums.generation_requests <= 0.0 && self.sums.context_tokens > 0.0;
+        let has_only_prompts = self.sums.generation_requests <= 0.0 && self.sums.work.context_tokens > 0.0;
         let requests = if has_only_prompts { counts.started.max(counts.completed) } else { counts.completed };
         // A request that is cancelled before it becomes active is not among the completed ones.
         let ended = counts.ended_well + counts.timed_out;
@@ -458,7 +440,7 @@ impl Window {
     /// Number of requests that waited at the beginning and at the end of the last `seconds`.
     #[must_use]
     pub fn waiting(&self, seconds: f64) -> [Option<f64>; 2] {
-        self.marks_of(seconds).map_or([None; 2], |marks| marks.map(|mark| mark.levels.waiting))
+        self.marks_of(seconds).map_or([None; 2], |marks| marks.map(|mark| mark.waiting))
     }
 
     /// The slowdown of the last seconds, or of the last minute if few iterations ran. Absent if too few of them can be compared.
@@ -502,7 +484,7 @@ mod tests {
         let span = |counts: Counts, generation_requests| {
             let mut after = mark;
             (after.at, after.counts) = (10.0, counts);
-            (after.sums.generation_requests, after.sums.context_tokens) = (generation_requests, 500.0);
+            (after.sums.generation_requests, after.sums.work.context_tokens) = (generation_requests, 500.0);
             Span::between(&mark, &after)
         };
         let completed = Counts { started: 14.0, completed: 10.0, ..Counts::default() };

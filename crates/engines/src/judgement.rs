@@ -10,9 +10,7 @@ use trtllm_verdict::findings::orchestrator::OrchestratorMark;
 use trtllm_verdict::gpu_window::GpuWindow;
 use trtllm_verdict::judge::DebouncedVerdict;
 use trtllm_what_if::Headroom;
-use trtllm_what_if::output::{Output, OutputRatios, RecentOutput};
-
-use super::engine::Engine;
+use trtllm_what_if::output::OutputRatios;
 
 /// Seconds over which arrivals of requests are counted.
 pub(super) const RECENT: f64 = 60.0;
@@ -26,7 +24,6 @@ pub struct EngineJudgement {
     pub slowdown: Option<f64>,
     /// Requests per second that the engine could serve, according to the costs of its iterations.
     pub(super) capacity: Option<f64>,
-    pub(super) output: RecentOutput,
     pub findings: Vec<Finding>,
     /// Counts of an orchestrator in the last five minutes, taken every five seconds, oldest first.
     pub(super) orchestrator: VecDeque<OrchestratorMark>,
@@ -50,24 +47,7 @@ impl EngineJudgement {
     /// The output of the last five minutes relative to the benchmark.
     #[must_use]
     pub fn output_ratios(&self, bench: &BenchReport) -> OutputRatios {
-        self.output.rates().map(|now| OutputRatios::of_benchmark(&now, bench)).unwrap_or_default()
-    }
-
-    pub(super) fn follow_output(&mut self, engine: &Engine, at: f64) {
-        let (sums, totals, gpus) = (&engine.observed.analysis.iterations.sums, engine.totals(), engine.gpus.as_deref());
-        if totals.is_sampled() {
-            self.output = RecentOutput::default();
-            return;
-        }
-        self.output.push(Output {
-            at,
-            // The first token of a request comes from its context phase.
-            tokens: sums.decoded_tokens + totals.requests_started as f64,
-            iterations: totals.iterations as f64,
-            unseen: (totals.losses.lost + totals.losses.unexplained) as f64,
-            joules: gpus.and_then(|gpus| gpus.energy_joules),
-            gpus: gpus.filter(|gpus| gpus.missing == 0).map_or(0, |gpus| gpus.uuids.len()),
-        });
+        OutputRatios::of(&self.window, bench).unwrap_or_default()
     }
 
     /// What an orchestrator counted in the last `seconds`.

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use trtllm_analysis::window::{Mark, Parts, PollCounts, SLOT_SECONDS};
+use trtllm_analysis::window::{Mark, PollCounts, SLOT_SECONDS};
 use trtllm_fold::{EngineState, SEVERAL_ENGINES};
 use trtllm_records::ErrorKind;
 use trtllm_records::gpu::{Gpu, GpuInventory, GpuState};
@@ -165,18 +165,14 @@ impl EngineSlot {
             judged.findings.extend(findings::engine::newer(&subject, &unread_keys, &missing_endpoints));
             return;
         }
-        judged.follow_output(&engine, at);
         let (latest, requests, objectives) = (engine.latest(), engine.requests(), engine.objectives());
-        let iterations = &engine.observed.analysis.iterations;
-        let parts = Parts {
-            engine: engine.totals(),
-            requests,
-            objectives,
-            latest,
-            sums: iterations.sums,
-            costs: iterations.model.costs(),
-        };
-        judged.window.push(Mark { polling: polling(&engine), ..Mark::of_parts(&parts, at) });
+        let (iterations, gpus_now) = (&engine.observed.analysis.iterations, engine.gpus.as_deref());
+        judged.window.push(Mark {
+            polling: polling(&engine),
+            joules: gpus_now.and_then(|gpus| gpus.energy_joules),
+            gpus: gpus_now.filter(|gpus| gpus.missing == 0).map_or(0, |gpus| gpus.uuids.len()),
+            ..Mark::of(&engine.observed, at)
+        });
         let facts = EngineFacts {
             state: engine.state,
             silence,

@@ -142,7 +142,7 @@ impl VerdictInput {
             slowdown: window.slowdown(),
             gpu_peak_watts: gpus.iter().map(|(gpu, span)| peak_watts(gpu, span)).collect(),
             gpus: gpus.into_iter().map(|(_, span)| span).collect(),
-            host_bytes: window.marks().filter_map(|mark| mark.levels.host_bytes).collect(),
+            host_bytes: window.marks().filter_map(|mark| mark.host_bytes).collect(),
             backlog_growth: waiting - waited,
             best_hits: best_hits(window),
             now,
@@ -191,9 +191,9 @@ impl VerdictInput {
     pub fn demand(&self) -> Option<(f64, f64)> {
         let costs = self.costs?;
         let (sums, scale) = (&self.now.sums, self.now.sampling / self.now.seconds);
-        let context = costs.context_token * sums.context_tokens * scale;
-        let tokens = costs.generation_token * (sums.generation_requests + sums.draft_tokens) * scale;
-        Some((context, tokens + costs.kv_token * sums.kv_tokens * scale))
+        let context = costs.context_token * sums.work.context_tokens * scale;
+        let tokens = costs.generation_token * sums.work.generation_tokens * scale;
+        Some((context, tokens + costs.kv_token * sums.work.kv_tokens * scale))
     }
 
     /// The demand of all requests that arrive, including those that are not served.
@@ -277,7 +277,7 @@ impl VerdictInput {
     #[must_use]
     pub fn blind_spots(&self) -> Vec<Blind> {
         let (facts, sums, times) = (&self.facts, &self.now.sums, &self.now.distributions);
-        let is_generation_server = sums.generation_requests > 0.0 && sums.context_tokens <= 0.0;
+        let is_generation_server = sums.generation_requests > 0.0 && sums.work.context_tokens <= 0.0;
         let is_blind = |blind: &Blind| match blind {
             Blind::Gpu => self.gpus.is_empty(),
             Blind::Failures => !self.sees_failures(),

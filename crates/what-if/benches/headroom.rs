@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
 use trtllm_what_if::capacity;
-use trtllm_what_if::measured_engine::{Cache, EqualWork, Limits, MeasuredEngine, Prices, Request};
+use trtllm_what_if::measured_engine::{Cache, EqualWork, Limits, MeasuredEngine, Prices, Request, Work};
 
 const ROUNDS: u32 = 10;
 
@@ -33,7 +33,8 @@ fn busy(batch: u32) -> MeasuredEngine {
             + prices.context_token * context_tokens
             + prices.generation_token * generation_tokens
             + prices.kv_token * kv_tokens;
-        EqualWork { iterations: 200.0, seconds, context_tokens, generation_tokens, kv_tokens, ..EqualWork::default() }
+        let work = Work { context_tokens, generation_tokens, kv_tokens };
+        EqualWork { iterations: 200.0, seconds, work, ..EqualWork::default() }
     };
     let sizes: Vec<f64> = (0..=16).map(|step| 2.0_f64.powf(f64::from(step) / 2.0).ceil()).collect();
     let sizes: Vec<f64> = sizes.into_iter().filter(|size| *size <= f64::from(batch)).collect();

@@ -97,8 +97,8 @@ fn engine(before: &MeasuredEngine, after: &MeasuredEngine) -> Result<EngineRatio
         let log = (there.log - back.log) / 2.0 + drift.ln();
         Some(range(log, combine_errors(there.error, back.error) / 2.0))
     };
-    let decode = part(|work| work.context_tokens <= 0.0);
-    let context = part(|work| work.context_tokens > 0.0);
+    let decode = part(|known| known.work.context_tokens <= 0.0);
+    let context = part(|known| known.work.context_tokens > 0.0);
     let slowdown = match (decode, context) {
         (Some(decode), Some(context)) => {
             // Weighted by the time of the second engine's iterations.
@@ -128,7 +128,7 @@ struct LogRatio {
 fn ratio<'a>(costs: &CostEstimator, works: impl Iterator<Item = &'a EqualWork>) -> Option<LogRatio> {
     let each: Vec<(f64, f64, f64)> = works
         .filter_map(|work| {
-            let expected = costs.by_nearest(work)?;
+            let expected = costs.by_nearest(&work.work)?;
             let log = (work.seconds / expected.mean).ln();
             // Weighted by time. Work that only one engine does has a much lower weight than work that both do.
             let weight = work.iterations.min(100.0) * work.seconds / expected.error.powi(4);

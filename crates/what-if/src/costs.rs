@@ -1,26 +1,11 @@
 //! Predicts the seconds of an iteration from known iterations with about the same work. A linear fit corrects for the difference in
 //! work, and for nothing else, because costs are not linear: they jump, for example where a CUDA graph ends.
 
-use trtllm_analysis::cost_model;
+use trtllm_analysis::cost_model::Work;
+use trtllm_analysis::numbers::Numbers as _;
 
 use crate::answer::combine_errors;
 use crate::measured_engine::{EqualWork, LargestWork, MeasuredEngine, Prices};
-
-/// The work of an iteration.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Work {
-    pub(crate) context_tokens: f64,
-    /// Including draft tokens.
-    pub(crate) generation_tokens: f64,
-    pub(crate) kv_tokens: f64,
-}
-
-impl From<&EqualWork> for Work {
-    fn from(work: &EqualWork) -> Self {
-        let EqualWork { context_tokens, generation_tokens, kv_tokens, .. } = *work;
-        Self { context_tokens, generation_tokens, kv_tokens }
-    }
-}
 
 /// The predicted seconds of an iteration, and their relative standard error.
 #[derive(Debug, Clone, Copy)]
@@ -36,12 +21,12 @@ pub(crate) struct PredictedSeconds {
 pub(crate) struct CostEstimator {
     prices: Prices,
     known: Vec<Known>,
-    largest: LargestWork,
+    largest: Work,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Known {
-    work: EqualWork,
+    mean: EqualWork,
     at: Position,
     trust: f64,
 }
@@ -75,7 +60,7 @@ impl Position {
         let steps = |tokens: f64, first: f64| 2.0 * (tokens / first).max(1.0).log2();
         let context = if context_tokens > 0.0 { CONTEXT_AT_ALL + steps(context_tokens, 32.0) } else { 0.0 };
         let generation = if generation_tokens > 0.0 { 1.0 + steps(generation_tokens, 1.0) } else { 0.0 };
-        Self { context, generation, steps: cost_model::steps(context_tokens, generation_tokens) }
+        Self { context, generation, steps: work.steps() }
     }
 
     fn squared_distance(self, other: Self) -> f64 {
@@ -92,10 +77,9 @@ impl CostEstimator {
     pub(crate) fn of(engine: &MeasuredEngine) -> Option<Self> {
         let mut costs = Self::new(&engine.equal_work, engine.prices?)?;
         // Means of equal work are smaller than the largest iteration.
-        if let Some(seen) = engine.largest {
-            let largest = &mut costs.largest;
-            largest.context_tokens = largest.context_tokens.max(seen.context_tokens);
-            largest.generation_tokens = largest.generation_tokens.max(seen.generation_tokens);
+        if let Some(LargestWork { context_tokens, generation_tokens }) = engine.largest {
+            let seen = Work { context_tokens, generation_tokens, kv_tokens: 0.0 };
+            costs.largest = costs.largest.combine(&seen, &f64::max);
         }
         Some(costs)
     }
@@ -103,17 +87,9 @@ impl CostEstimator {
     pub(crate) fn new(equal_work: &[EqualWork], prices: Prices) -> Option<Self> {
         let known: Vec<Known> = equal_work
             .iter()
-            .map(|work| Known {
-                work: *work,
-                at: Position::of(&Work::from(work)),
-                trust: work.iterations.min(ALL_TRUST),
-            })
+            .map(|mean| Known { mean: *mean, at: Position::of(&mean.work), trust: mean.iterations.min(ALL_TRUST) })
             .collect();
-        let largest = |of: fn(&EqualWork) -> f64| equal_work.iter().map(of).fold(0.0, f64::max);
-        let largest = LargestWork {
-            context_tokens: largest(|work| work.context_tokens),
-            generation_tokens: largest(|work| work.generation_tokens),
-        };
+        let largest = known.iter().fold(Work::default(), |largest, known| largest.combine(&known.mean.work, &f64::max));
         (!known.is_empty()).then_some(Self { prices, known, largest })
     }
 
@@ -141,10 +117,9 @@ impl CostEstimator {
     /// the costs of the next smaller and the next larger known batch. 0 within half a step of known work.
     fn step_around(&self, work: &Work, at: Position) -> f64 {
         let side = |is_above: bool| {
-            let sided = self
-                .known
-                .iter()
-                .filter(|known| known.work.context_tokens <= 0.0 && (known.at.generation > at.generation) == is_above);
+            let sided = self.known.iter().filter(|known| {
+                known.mean.work.context_tokens <= 0.0 && (known.at.generation > at.generation) == is_above
+            });
             sided.min_by(|one, other| at.squared_distance(one.at).total_cmp(&at.squared_distance(other.at)))
         };
         let (Some(below), Some(above)) = (side(false), side(true)) else { return 0.0 };
@@ -154,24 +129,24 @@ impl CostEstimator {
     }
 
     /// Predicts the seconds from the nearest known work alone, because the costs may jump before other known work.
-    pub(crate) fn by_nearest(&self, work: &EqualWork) -> Option<PredictedSeconds> {
-        let work = Work::from(work);
-        let at = Position::of(&work);
+    pub(crate) fn by_nearest(&self, work: &Work) -> Option<PredictedSeconds> {
+        let at = Position::of(work);
         let distance = |known: &&Known| at.squared_distance(known.at);
         let nearest = self.known.iter().min_by(|one, other| distance(one).total_cmp(&distance(other)))?;
-        Some(PredictedSeconds { mean: self.carried(nearest, &work, at), ..self.seconds(&work) })
+        Some(PredictedSeconds { mean: self.carried(nearest, work, at), ..self.seconds(work) })
     }
 
     /// The seconds of known work, plus the price of the difference to `work`: what it costs among such work or, for other work, everywhere.
     /// Prices lower the seconds by at most half.
-    fn carried(&self, Known { work: known, at: known_at, .. }: &Known, work: &Work, at: Position) -> f64 {
+    fn carried(&self, Known { mean: known, at: known_at, .. }: &Known, work: &Work, at: Position) -> f64 {
         let [generation_token, kv_token] = match at.steps == known_at.steps {
             true => [known.per_generation_token, known.per_kv_token],
             false => [self.prices.generation_token, self.prices.kv_token],
         };
-        let difference = self.prices.context_token * (work.context_tokens - known.context_tokens)
-            + generation_token * (work.generation_tokens - known.generation_tokens)
-            + kv_token * (work.kv_tokens - known.kv_tokens);
+        let more = work.since(&known.work);
+        let difference = self.prices.context_token * more.context_tokens
+            + generation_token * more.generation_tokens
+            + kv_token * more.kv_tokens;
         (known.seconds + difference).max(0.5 * known.seconds)
     }
 
@@ -192,7 +167,7 @@ mod tests {
         let work = |(requests, ms): &(f64, f64)| EqualWork {
             iterations: 100.0,
             seconds: ms / 1e3,
-            generation_tokens: *requests,
+            work: decoding(*requests),
             ..EqualWork::default()
         };
         let prices = Prices { base: 0.01, context_token: 0.0, generation_token: 0.0, kv_token: 0.0, error: 0.05 };

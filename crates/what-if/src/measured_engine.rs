@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use trtllm_analysis::ObservedEngine;
-pub use trtllm_analysis::cost_model::{EqualWork, Prices};
+pub use trtllm_analysis::cost_model::{EqualWork, Prices, Work};
 use trtllm_analysis::iteration_sums::IterationSums;
 use trtllm_analysis::window::{Span, Window};
 
@@ -90,7 +90,7 @@ pub struct Cache {
     pub tokens_per_block: u32,
 }
 
-/// JSON of `/api/v1/model`: the largest number of tokens in one iteration.
+/// JSON of `/api/v1/model`: the largest number of tokens in one iteration. Not [`Work`], because how full the KV cache was tells nothing here.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LargestWork {

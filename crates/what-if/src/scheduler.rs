@@ -6,7 +6,9 @@
 
 use std::collections::VecDeque;
 
-use crate::costs::{CostEstimator, Work};
+use trtllm_analysis::cost_model::Work;
+
+use crate::costs::CostEstimator;
 use crate::measured_engine::{Cache, Policy, Request};
 use crate::random::Random;
 

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::work::FEATURES;
+use super::work::{FEATURES, Work};
 
 /// Number of iterations with about the same work, and the relative standard error of their mean, that are needed before an iteration is
 /// compared with it. Where the host is the limit, the batch after a prompt is short and the others are long, so many are needed.
@@ -18,9 +18,8 @@ pub struct EqualWork {
     /// At most 500: older iterations are forgotten.
     pub iterations: f64,
     pub seconds: f64,
-    pub context_tokens: f64,
-    pub generation_tokens: f64,
-    pub kv_tokens: f64,
+    #[serde(flatten)]
+    pub work: Work,
     /// Seconds that a generation token and a KV token more add among these iterations.
     #[serde(default)]
     pub per_generation_token: f64,
@@ -101,9 +100,11 @@ impl Cell {
         EqualWork {
             iterations: self.weight.into(),
             seconds: self.seconds.into(),
-            context_tokens: f64::from(self.work[0]) * 1e3,
-            generation_tokens: f64::from(self.work[1]) * 1e2,
-            kv_tokens: f64::from(self.work[2]) * 1e5,
+            work: Work {
+                context_tokens: f64::from(self.work[0]) * 1e3,
+                generation_tokens: f64::from(self.work[1]) * 1e2,
+                kv_tokens: f64::from(self.work[2]) * 1e5,
+            },
             per_generation_token: per_generation_token / 1e2,
             per_kv_token: per_kv_token / 1e5,
         }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::work::{FEATURES, Work};
+use super::work::FEATURES;
 
 /// Number of iterations that the fit remembers.
 const MEMORY: f64 = 20_000.0;
@@ -19,17 +19,6 @@ pub struct Prices {
     pub kv_token: f64,
     /// Typical relative error of the fit.
     pub error: f64,
-}
-
-impl Prices {
-    /// Seconds of an iteration with this work.
-    #[must_use]
-    pub fn of(&self, work: &Work) -> f64 {
-        self.base
-            + self.context_token * work.context_tokens
-            + self.generation_token * work.generation_tokens
-            + self.kv_token * work.kv_tokens
-    }
 }
 
 #[derive(Debug, Clone, PartialEq)]

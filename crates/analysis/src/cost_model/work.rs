@@ -1,5 +1,6 @@
 //! The work of an iteration, and the steps in which it is counted.
 
+use serde::{Deserialize, Serialize};
 use trtllm_fold::Latest;
 
 use crate::numbers::{number, numbers};
@@ -7,19 +8,27 @@ use crate::numbers::{number, numbers};
 pub(super) const FEATURES: usize = 4;
 
 numbers! {
-    /// The work of an iteration.
+    /// JSON of `/api/v1/model`: what costs time in an iteration, or sums or means of it.
+    #[derive(Serialize, Deserialize)]
+    #[serde(rename_all = "camelCase")]
     pub struct Work {
-        context_requests,
-        generation_requests,
         context_tokens,
-        /// Tokens computed for decoding requests, drafts included.
+        /// Tokens computed for decoding requests, drafts included. The tokens of answers are fewer.
         generation_tokens,
         /// Tokens in the KV cache that decoding reads: as reported, or by the used blocks.
         kv_tokens,
     }
 }
 
-impl Work {
+/// The requests of an iteration, and their work.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Batch {
+    pub context_requests: f64,
+    pub generation_requests: f64,
+    pub work: Work,
+}
+
+impl Batch {
     #[must_use]
     pub fn of(latest: &Latest) -> Self {
         let batch = latest.inflight.unwrap_or_default();
@@ -33,9 +42,11 @@ impl Work {
         Self {
             context_requests: number(batch.num_context_requests.or(fixed.num_context_requests)),
             generation_requests,
-            context_tokens: number(batch.num_ctx_tokens.or(fixed.num_ctx_tokens)),
-            generation_tokens: generation_requests + drafts,
-            kv_tokens: number(batch.num_gen_kv_tokens.filter(|tokens| *tokens > 0).or(kv_used)),
+            work: Work {
+                context_tokens: number(batch.num_ctx_tokens.or(fixed.num_ctx_tokens)),
+                generation_tokens: generation_requests + drafts,
+                kv_tokens: number(batch.num_gen_kv_tokens.filter(|tokens| *tokens > 0).or(kv_used)),
+            },
         }
     }
 
@@ -47,15 +58,27 @@ impl Work {
     /// request but a prompt as long as the current ones would exceed the limit. Without chunked context, a prompt is computed
     /// in one iteration.
     pub(crate) fn is_full_of_tokens(&self, limit: f64, batch: Option<f64>) -> bool {
-        let tokens = self.context_tokens + self.generation_tokens;
-        let prompt = self.context_tokens / self.context_requests.max(1.0);
+        let tokens = self.work.context_tokens + self.work.generation_tokens;
+        let prompt = self.work.context_tokens / self.context_requests.max(1.0);
         let has_place = batch.is_none_or(|batch| self.scheduled() < batch);
         tokens >= 0.9 * limit || has_place && prompt > 0.0 && tokens + prompt > limit
     }
+}
 
+impl Work {
     /// The work, in units in which all values are about 1, so that the fit is well conditioned.
     pub(super) fn features(&self) -> [f64; FEATURES] {
         [1.0, self.context_tokens / 1e3, self.generation_tokens / 1e2, self.kv_tokens / 1e5]
+    }
+
+    /// The steps of generation tokens and of context tokens. Work at the same steps is about the same.
+    #[must_use]
+    pub fn steps(&self) -> [usize; 2] {
+        let requests = match self.context_tokens > 0.0 {
+            true => step(self.generation_tokens, 1.0, STEPS_OF_REQUESTS),
+            false => decoding_step(self.generation_tokens),
+        };
+        [requests, step(self.context_tokens, 32.0, STEPS_OF_TOKENS)]
     }
 }
 
@@ -69,16 +92,6 @@ fn step(value: f64, first: f64, steps: usize) -> usize {
     }
     let doublings = (value / first).max(1.0).log2();
     (1 + (2.0 * doublings).ceil() as usize).min(steps - 1)
-}
-
-/// The steps of generation tokens and of context tokens. Work at the same steps is about the same.
-#[must_use]
-pub fn steps(context_tokens: f64, generation_tokens: f64) -> [usize; 2] {
-    let requests = match context_tokens > 0.0 {
-        true => step(generation_tokens, 1.0, STEPS_OF_REQUESTS),
-        false => decoding_step(generation_tokens),
-    };
-    [requests, step(context_tokens, 32.0, STEPS_OF_TOKENS)]
 }
 
 /// Up to this size, batches that only decode have a step for each CUDA graph.

@@ -127,9 +127,9 @@ impl Numbers {
             busy_ratio: span.busy(),
             requests_started_per_second: span.rate(counts.started),
             requests_completed_per_second: span.rate(counts.completed),
-            context_tokens_per_second: span.rate(sums.context_tokens * span.sampling),
+            context_tokens_per_second: span.rate(sums.work.context_tokens * span.sampling),
             generation_tokens_per_second: (sums.static_slots <= 0.0)
-                .then(|| span.rate(span.decoded_tokens() * span.sampling)),
+                .then(|| span.rate(sums.decoded_tokens * span.sampling)),
             scheduled: mean(sums.scheduled),
             waiting: mean(sums.backlog),
             kv_cache_used_ratio: span.cache_used(),

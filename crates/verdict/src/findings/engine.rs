@@ -38,8 +38,6 @@ pub const SAME_LOAD: f64 = 0.2;
 pub const FAILING_SHARE: f64 = 0.1;
 /// After this many completed requests, their times should be known.
 const SOME_REQUESTS: f64 = 20.0;
-/// Tokens of iterations without a record are not counted. Up to this share of such iterations, the rate is still compared.
-const FEW_UNSEEN: f64 = 0.05;
 /// So many iterations without drafts are no coincidence.
 const MANY: f64 = 100.0;
 /// A mean is used only if it covers at least this many iterations or requests.
@@ -102,18 +100,18 @@ pub fn findings(case: &EngineCase<'_>) -> Vec<Finding> {
             MANY,
         ));
     }
-    let tokens = input.of_iterations(span.sums.generation_requests + span.sums.draft_tokens);
+    let tokens = input.of_iterations(span.sums.work.generation_tokens);
     if let Some([below, above]) =
-        case.decoding_step.filter(|[below, _]| input.facts.is_pytorch && tokens >= below.generation_tokens)
+        case.decoding_step.filter(|[below, _]| input.facts.is_pytorch && tokens >= below.work.generation_tokens)
     {
         let step = DECODING_STEP.about(subject).with(
             "decoded tokens below the step",
-            below.generation_tokens,
+            below.work.generation_tokens,
             Unit::Count,
             None,
         );
         let step = step.with("time of such an iteration", below.seconds, Unit::Seconds, None);
-        let step = step.with("decoded tokens above the step", above.generation_tokens, Unit::Count, None);
+        let step = step.with("decoded tokens above the step", above.work.generation_tokens, Unit::Count, None);
         found.push(step.with("time of such an iteration", above.seconds, Unit::Seconds, None));
     }
     found.extend(newer(subject, case.unread_keys, case.missing_endpoints));
@@ -161,9 +159,7 @@ fn below_benchmark(case: &EngineCase<'_>, bench: &BenchReport) -> Option<Finding
     let by_latency =
         || Some(performance.request_throughput_per_sec? * bench.latency_stats.e2e_ms.avg.map(|ms| ms / 1000.0)?);
     let bench_requests = positive(bench.requests.concurrent).or_else(|| positive(by_latency()))?;
-    let unseen = span.counts.iterations_lost + span.counts.iterations_unexplained;
-    let sees_all = span.sampling <= 1.0 && unseen <= FEW_UNSEEN * span.counts.iterations;
-    if sums.iterations < ENOUGH || !sees_all || !has_same_lengths(span, bench) {
+    if sums.iterations < ENOUGH || !span.is_complete() || !has_same_lengths(span, bench) {
         return None;
     }
     // The sums cover only the time of iterations. While no iteration runs, there is no request in the engine.
@@ -177,7 +173,7 @@ fn below_benchmark(case: &EngineCase<'_>, bench: &BenchReport) -> Option<Finding
     if (load - 1.0).abs() > SAME_LOAD {
         return None;
     }
-    let rate = span.rate(output_tokens(span));
+    let rate = span.rate(span.output_tokens());
     let reached = rate / (bench_rate * load.min(1.0));
     let known = [&bench.metadata.model, &bench.metadata.gpu, &bench.metadata.version].map(Option::as_deref);
     let known: Vec<&str> = known.into_iter().flatten().collect();
@@ -193,11 +189,6 @@ fn below_benchmark(case: &EngineCase<'_>, bench: &BenchReport) -> Option<Finding
     (reached < BENCHMARK_SHARE).then_some(found)
 }
 
-/// Output tokens as the benchmark counts them: it includes the first token of each request, which the context phase computes.
-fn output_tokens(span: &Span) -> f64 {
-    span.decoded_tokens() + span.counts.started
-}
-
 /// True if prompts and outputs are about as long as in the benchmark. Prompts may be shorter, or found in the KV cache: that does not make
 /// an engine slower.
 fn has_same_lengths(span: &Span, bench: &BenchReport) -> bool {
@@ -207,6 +198,6 @@ fn has_same_lengths(span: &Span, bench: &BenchReport) -> bool {
         Some(bench) => requests >= ENOUGH && (least..=1.0 + SAME_LOAD).contains(&(tokens / requests / bench)),
     };
     let lengths = &bench.input_output_stats;
-    is_same(lengths.output_tokens.avg, output_tokens(span), counts.completed, 1.0 - SAME_LOAD)
-        && is_same(lengths.input_tokens.avg, span.sums.context_tokens, counts.started, 0.0)
+    is_same(lengths.output_tokens.avg, span.output_tokens(), counts.completed, 1.0 - SAME_LOAD)
+        && is_same(lengths.input_tokens.avg, span.sums.work.context_tokens, counts.started, 0.0)
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
 use trtllm_analysis::ObservedEngine;
-use trtllm_analysis::cost_model::EqualWork;
+use trtllm_analysis::cost_model::{EqualWork, Work};
 use trtllm_analysis::window::{Mark, Window};
 use trtllm_fold::EngineState;
 use trtllm_fold::orchestrator::OrchestratorFold;
@@ -93,7 +93,12 @@ impl Scene {
 }
 
 fn decoding(generation_tokens: f64, seconds: f64) -> EqualWork {
-    EqualWork { iterations: 100.0, seconds, generation_tokens, ..EqualWork::default() }
+    EqualWork {
+        iterations: 100.0,
+        seconds,
+        work: Work { generation_tokens, ..Work::default() },
+        ..EqualWork::default()
+    }
 }
 
 #[test]

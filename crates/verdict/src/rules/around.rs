@@ -86,7 +86,7 @@ pub(super) fn transfer(input: &VerdictInput) -> Option<Found> {
 /// transceiver takes the request. Until its transfer is over, the request has a seat but is in no batch.
 fn link_wait(input: &VerdictInput, each: f64) -> Option<f64> {
     let (now, sums) = (&input.now, &input.now.sums);
-    let is_generation_server = sums.generation_requests > 0.0 && sums.context_tokens <= 0.0;
+    let is_generation_server = sums.generation_requests > 0.0 && sums.work.context_tokens <= 0.0;
     let busy = now.rate(now.distributions.transfer.sum);
     let at_limit = sums.waits_at_batch_limit.max(sums.waits_at_token_limit).max(sums.waits_at_full_cache);
     if !is_generation_server || busy < BUSY_LINK || input.of_waits(at_limit) >= MOST {

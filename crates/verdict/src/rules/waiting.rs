@@ -88,7 +88,7 @@ pub(super) fn kv_capacity(input: &VerdictInput) -> Option<Found> {
     let sums = &input.now.sums;
     let used = input.cache_used().filter(|_| input.has_work)?;
     let pauses = VerdictInput::share(input.now.pauses(), sums.iterations);
-    let tokens = input.now.pauses() * VerdictInput::share(sums.kv_tokens, sums.generation_requests);
+    let tokens = input.now.pauses() * VerdictInput::share(sums.work.kv_tokens, sums.generation_requests);
     let again = input.costs.map(|costs| costs.context_token * tokens / input.now.seconds).filter(|share| *share > 0.0);
     let pausing = (pauses >= PAUSES || again.is_some_and(|share| share >= AGAIN)) && used >= CACHE_USED;
     let at_batch = input.of_waits(sums.waits_at_batch_limit) >= MOST;
@@ -163,7 +163,7 @@ pub(crate) fn unseen_limit(input: &VerdictInput) -> Option<(Cause, Found)> {
     let is_only_unknown = sums.token_limit_known < sums.iterations && sums.batch_limit_known >= sums.iterations;
     let at_limit = input.of_waits(sums.waits_at_batch_limit.max(sums.waits_at_full_cache));
     // A generation server waits for transfers, too.
-    let computes_prompts = sums.context_tokens > 0.0;
+    let computes_prompts = sums.work.context_tokens > 0.0;
     let waits = input.severity() >= Severity::Warning && input.has_work && input.waits();
     (waits && is_only_unknown && computes_prompts && at_limit < MOST).then(|| {
         let found = waiting(
@@ -173,7 +173,7 @@ pub(crate) fn unseen_limit(input: &VerdictInput) -> Option<(Cause, Found)> {
         .with("waits at the batch limit or a full KV cache", at_limit, Unit::Share, MOST)
         .with(
             "context tokens of an iteration",
-            VerdictInput::share(sums.context_tokens, sums.iterations),
+            VerdictInput::share(sums.work.context_tokens, sums.iterations),
             Unit::Count,
             None,
         )
@@ -218,7 +218,7 @@ fn waits_for_reserved(input: &VerdictInput) -> Option<(f64, f64)> {
 /// The share of the KV cache that the running requests would use if all were at their end: on average, half of an answer is computed.
 fn used_at_end(input: &VerdictInput, used: f64) -> f64 {
     let sums = &input.now.sums;
-    let all = sums.context_tokens + sums.decoded_tokens;
+    let all = sums.work.context_tokens + sums.decoded_tokens;
     used / (1.0 - 0.5 * VerdictInput::share(sums.decoded_tokens, all))
 }
 
@@ -265,7 +265,7 @@ mod tests {
                 (sums.iterations, sums.waits, sums.backlog) = (200.0 * past, 200.0 * past, 2000.0 * past);
                 (sums.cache_known, sums.cache_peak) = (200.0 * past, 200.0 * used * past);
                 // Half of the tokens are of answers. Each request begins after another one has ended.
-                (sums.context_tokens, sums.decoded_tokens) = (1000.0 * past, 1000.0 * past);
+                (sums.work.context_tokens, sums.decoded_tokens) = (1000.0 * past, 1000.0 * past);
                 (sums.admissions, sums.chances, sums.chances_without_end) = (4.0 * past, 100.0 * past, 96.0 * past);
                 mark.counts.started = 4.0 * past;
                 window.push(mark);

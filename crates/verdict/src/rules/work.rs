@@ -125,7 +125,7 @@ pub(super) fn context_work(input: &VerdictInput) -> Option<Found> {
             .with("time for prompts", context, Unit::Share, CONTEXT)
             .with("its share of all work", share, Unit::Share, OF_WORK)
             .with("time for answers", generation, Unit::Share, None)
-            .with("context tokens a second", input.now.rate(input.now.sums.context_tokens), Unit::Count, None)
+            .with("context tokens a second", input.now.rate(input.now.sums.work.context_tokens), Unit::Count, None)
             .severity(input.severity())
             .remedy(remedy, settings)
     })

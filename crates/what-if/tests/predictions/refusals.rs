@@ -1,6 +1,6 @@
 //! Tests that questions without a reliable answer are refused, and that the reason says what to do.
 
-use trtllm_what_if::measured_engine::{Cache, Drafts, EqualWork, Limits, Prices, Request};
+use trtllm_what_if::measured_engine::{Cache, Drafts, EqualWork, Limits, Prices, Request, Work};
 use trtllm_what_if::{Change, MeasuredEngine, ask, capacity};
 
 /// An engine whose iterations take 10 ms, plus 0.1 ms for each decoding request. None of its 400 requests waited.
@@ -8,10 +8,11 @@ fn engine() -> MeasuredEngine {
     let work = |requests: f64| EqualWork {
         iterations: 100.0,
         seconds: 0.01 + 0.0001 * requests,
-        generation_tokens: requests,
+        work: Work { generation_tokens: requests, ..Work::default() },
         ..EqualWork::default()
     };
-    let contexts = EqualWork { iterations: 100.0, seconds: 0.012, context_tokens: 100.0, ..work(1.0) };
+    let mut contexts = EqualWork { iterations: 100.0, seconds: 0.012, ..work(1.0) };
+    contexts.work.context_tokens = 100.0;
     MeasuredEngine {
         limits: Limits {
             max_batch_size: Some(16),
@@ -105,9 +106,14 @@ fn an_engine_that_something_else_slows_is_not_predicted() {
 fn batches_that_the_engine_has_hardly_run_are_refused_if_a_step_may_lie_there() {
     let mut engine = engine();
     let any = engine.equal_work[0];
-    let work = |requests: f64, seconds: f64| EqualWork { generation_tokens: requests, seconds, ..any };
+    let work = |requests: f64, seconds: f64| EqualWork {
+        work: Work { generation_tokens: requests, ..any.work },
+        seconds,
+        ..any
+    };
     let steps = [work(1.0, 0.01), work(16.0, 0.02), work(24.0, 0.02)];
-    let context = EqualWork { context_tokens: 100.0, ..work(1.0, 0.012) };
+    let mut context = work(1.0, 0.012);
+    context.work.context_tokens = 100.0;
     engine.equal_work = steps.into_iter().chain([context]).collect();
     let refused = ask(&engine, &Change { rate: 15.0, ..Change::default() }).reason.unwrap();
     assert!(refused.contains("hardly run"), "{refused}");
@@ -162,8 +168,7 @@ fn a_load_with_which_the_batch_stays_small_or_large_is_refused() {
     let any = engine.equal_work[0];
     let sizes = [1.0, 2.0, 4.0, 8.0, 16.0, 24.0, 32.0];
     let iteration = |requests: f64, context_tokens: f64, large: f64| EqualWork {
-        generation_tokens: requests,
-        context_tokens,
+        work: Work { context_tokens, generation_tokens: requests, ..any.work },
         seconds: 2e-5 * context_tokens + if requests > 8.0 { large } else { 0.01 },
         ..any
     };
