@@ -8,7 +8,7 @@ use trtllm_fold::ranks::Iteration;
 use trtllm_records::iteration::Backend;
 
 use super::cost_model::{Batch, CostModel, Work};
-use super::numbers::{Numbers as _, number, numbers};
+use super::numbers::{Numbers as _, number, numbers, share};
 use super::timeline::Started;
 
 numbers! {
@@ -102,6 +102,18 @@ impl IterationSums {
     #[must_use]
     pub fn alone_share(&self) -> Option<f64> {
         (self.admissions >= ENOUGH_BATCHES).then(|| self.admissions_alone / self.admissions)
+    }
+
+    /// Iterations with a backlog that were at the limit that was reached most often.
+    #[must_use]
+    pub fn waits_at_a_limit(&self) -> f64 {
+        self.waits_at_batch_limit.max(self.waits_at_token_limit).max(self.waits_at_full_cache)
+    }
+
+    /// Mean seconds of an iteration that only decodes, and of one that also computes prompts. 0 if there is none.
+    #[must_use]
+    pub fn mean_seconds(&self) -> [f64; 2] {
+        [share(self.generation_seconds, self.generation_iterations), share(self.mixed_seconds, self.mixed_timed)]
     }
 
     /// Whether the scheduler admits requests only when all others have ended (upstream: `CapacitySchedulerPolicy::kSTATIC_BATCH`). Such

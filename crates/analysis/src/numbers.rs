@@ -1,5 +1,5 @@
-//! Structs of numbers that are subtracted, added and averaged as a whole. All are `f64`, also counts: rules multiply and divide them, and
-//! counts are exact up to 2^53. The fold keeps its totals as integers.
+//! Structs of numbers that are subtracted, added and averaged as a whole. All are `f64`, also counts: rules multiply and
+//! divide them, and counts are exact up to 2^53. The fold keeps its totals as integers.
 
 /// Numbers that combine with others of the same kind, member by member.
 pub trait Numbers: Sized {
@@ -40,6 +40,18 @@ macro_rules! numbers {
     (@type $type:ty) => { $type };
 }
 pub(crate) use numbers;
+
+/// `sum` ÷ `count`. Absent if `count` is 0.
+#[must_use]
+pub fn mean(sum: f64, count: f64) -> Option<f64> {
+    (count > 0.0).then(|| sum / count)
+}
+
+/// `part` ÷ `all`, or 0 if `all` is 0.
+#[must_use]
+pub fn share(part: f64, all: f64) -> f64 {
+    mean(part, all).unwrap_or(0.0)
+}
 
 /// Absent and negative numbers count as 0.
 pub(crate) fn number(value: Option<i64>) -> f64 {

@@ -20,6 +20,7 @@ numbers! {
     pub(crate) struct Busy {
         /// Seconds that iterations took for prompts, by the cost model.
         context,
+        /// A request's share of these tokens is its share of that time. Other work tells nothing of a single request.
         context_tokens,
         /// Seconds above what the cost model expects, of iterations that took far longer, and seconds of long pauses
         /// between iterations.

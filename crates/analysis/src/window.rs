@@ -10,7 +10,7 @@ use trtllm_records::perf_metrics::FinishReason;
 
 use super::cost_model::Prices;
 use super::iteration_sums::IterationSums;
-use super::numbers::{Numbers as _, numbers};
+use super::numbers::{Numbers as _, mean, numbers, share};
 use super::objectives::{ObjectiveTotals, Outcomes};
 use super::observed_engine::ObservedEngine;
 
@@ -43,17 +43,23 @@ numbers! {
         cancelled,
         /// Requests refused with an HTTP error.
         refused,
-        met_ttft,
-        missed_ttft,
-        met_tpot,
-        missed_tpot,
-        met_e2e,
-        missed_e2e,
-        met_all,
-        missed_all,
-        unknown_all,
+        ttft: JudgedRequests,
+        tpot: JudgedRequests,
+        e2e: JudgedRequests,
+        /// By all objectives together.
+        all: JudgedRequests,
+        /// Requests of which it is unknown whether they meet all objectives.
+        unjudged,
         /// Lost iterations whose records the engine has dropped itself.
         dropped_by_engine,
+    }
+}
+
+numbers! {
+    /// Requests whose outcome for an objective is known.
+    pub struct JudgedRequests {
+        met,
+        missed,
     }
 }
 
@@ -100,7 +106,7 @@ impl Distribution {
 
     #[must_use]
     pub fn mean(&self) -> Option<f64> {
-        (self.count > 0.0).then(|| self.sum / self.count)
+        mean(self.sum, self.count)
     }
 
     /// The value that this share of the observations does not exceed, interpolated within its bucket. Absent if the
@@ -129,15 +135,16 @@ impl Distribution {
         let all: f64 = self.counts.iter().map(|count| f64::from(*count)).sum();
         let within = self.bounds.iter().zip(&self.counts).filter(|(bound, _)| bound.value <= limit);
         let within: f64 = within.map(|(_, count)| f64::from(*count)).sum();
-        if all > 0.0 { within / all } else { 0.0 }
+        share(within, all)
     }
 }
 
-/// The number and the sum of a histogram's observations, where only the mean is needed.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Mean {
-    pub count: f64,
-    pub sum: f64,
+numbers! {
+    /// The number and the sum of a histogram's observations, where only the mean is needed.
+    pub struct Mean {
+        count,
+        sum,
+    }
 }
 
 impl Mean {
@@ -147,13 +154,8 @@ impl Mean {
     }
 
     #[must_use]
-    pub fn since(&self, before: &Self) -> Self {
-        Self { count: self.count - before.count, sum: self.sum - before.sum }
-    }
-
-    #[must_use]
     pub fn mean(&self) -> Option<f64> {
-        (self.count > 0.0).then(|| self.sum / self.count)
+        mean(self.sum, self.count)
     }
 }
 
@@ -250,14 +252,23 @@ impl Mark {
     }
 }
 
+impl JudgedRequests {
+    /// Share of them that missed the objective.
+    #[must_use]
+    pub fn missed_share(&self) -> Option<f64> {
+        mean(self.missed, self.met + self.missed)
+    }
+}
+
 impl Counts {
     fn of(engine: &EngineTotals, requests: &RequestTotals, objectives: Option<&ObjectiveTotals>) -> Self {
         let known = |value: Option<u64>| value.unwrap_or(0) as f64;
         let blocks = |value: Option<i64>| value.unwrap_or(0) as f64;
         let reason = |reason: FinishReason| requests.finished.map_or(0.0, |finished| finished[reason as usize] as f64);
-        let outcomes = |of: fn(&ObjectiveTotals) -> Option<Outcomes>| objectives.and_then(of).unwrap_or_default();
-        let [ttft, tpot, e2e, all] =
-            [outcomes(|o| o.ttft), outcomes(|o| o.tpot), outcomes(|o| o.e2e), outcomes(|o| Some(o.all))];
+        let judged = |of: fn(&ObjectiveTotals) -> Option<Outcomes>| {
+            let Outcomes { met, missed, .. } = objectives.and_then(of).unwrap_or_default();
+            JudgedRequests { met: met as f64, missed: missed as f64 }
+        };
         Self {
             iterations: engine.iterations as f64,
             iterations_lost: engine.losses.lost as f64,
@@ -274,15 +285,11 @@ impl Counts {
             timed_out: reason(FinishReason::Timeout),
             cancelled: reason(FinishReason::Cancelled),
             refused: requests.server.errors.values().map(|count| *count as f64).sum(),
-            met_ttft: ttft.met as f64,
-            missed_ttft: ttft.missed as f64,
-            met_tpot: tpot.met as f64,
-            missed_tpot: tpot.missed as f64,
-            met_e2e: e2e.met as f64,
-            missed_e2e: e2e.missed as f64,
-            met_all: all.met as f64,
-            missed_all: all.missed as f64,
-            unknown_all: all.unknown as f64,
+            ttft: judged(|objectives| objectives.ttft),
+            tpot: judged(|objectives| objectives.tpot),
+            e2e: judged(|objectives| objectives.e2e),
+            all: judged(|objectives| Some(objectives.all)),
+            unjudged: objectives.map_or(0.0, |objectives| objectives.all.unknown as f64),
             dropped_by_engine: engine.losses.dropped as f64,
         }
     }
@@ -317,15 +324,11 @@ impl Span {
     /// Share of the time in which iterations ran.
     #[must_use]
     pub fn busy(&self) -> f64 {
-        if self.seconds > 0.0 {
-            (self.distributions.iteration.sum * self.sampling / self.seconds).min(1.0)
-        } else {
-            0.0
-        }
+        share(self.distributions.iteration.sum * self.sampling, self.seconds).min(1.0)
     }
 
-    /// Output tokens of the iterations that were reported, as a benchmark counts them: with the first token of each request, which comes
-    /// from its context phase.
+    /// Output tokens of the iterations that were reported, as a benchmark counts them: with the first token of each
+    /// request, which comes from its context phase.
     #[must_use]
     pub fn output_tokens(&self) -> f64 {
         self.sums.decoded_tokens + self.counts.started
@@ -338,6 +341,12 @@ impl Span {
         self.sampling <= 1.0 && unseen <= FEW_UNSEEN * self.counts.iterations
     }
 
+    /// Whether only a generation server of disaggregated serving has this work: it computes no prompts.
+    #[must_use]
+    pub fn is_of_a_generation_server(&self) -> bool {
+        self.sums.generation_requests > 0.0 && self.sums.work.context_tokens <= 0.0
+    }
+
     /// Number of times that a request was paused. Records and the rows of requests both count a pause.
     #[must_use]
     pub fn pauses(&self) -> f64 {
@@ -347,13 +356,13 @@ impl Span {
     /// Mean share of the KV cache that is used.
     #[must_use]
     pub fn cache_used(&self) -> Option<f64> {
-        (self.sums.cache_known > 0.0).then(|| self.sums.cache_used / self.sums.cache_known)
+        mean(self.sums.cache_used, self.sums.cache_known)
     }
 
     /// Mean over the iterations of the highest share of the KV cache that was used during each.
     #[must_use]
     pub fn cache_peak(&self) -> Option<f64> {
-        (self.sums.cache_known > 0.0).then(|| self.sums.cache_peak / self.sums.cache_known)
+        mean(self.sums.cache_peak, self.sums.cache_known)
     }
 
     /// Requests that failed or timed out. A request that its client cancels has not failed, and of one with an unknown reason it is
@@ -378,7 +387,7 @@ impl Span {
     /// `number` per second.
     #[must_use]
     pub fn rate(&self, number: f64) -> f64 {
-        if self.seconds > 0.0 { number / self.seconds } else { 0.0 }
+        share(number, self.seconds)
     }
 }
 

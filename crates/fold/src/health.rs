@@ -6,9 +6,10 @@ use trtllm_records::named_variants::named_variants;
 
 named_variants! {
     /// The state of an engine, from what its source reports.
-    #[derive(Hash)]
+    #[derive(Hash, Default)]
     pub enum EngineState {
         /// The source has not answered yet, or has sent no record yet.
+        #[default]
         Starting = "starting",
         /// Work is outstanding and records arrive.
         Busy = "busy",

@@ -1,7 +1,8 @@
 //! The data from which an engine is judged: its window, and the numbers that several rules need.
 
 use trtllm_analysis::cost_model::Prices;
-use trtllm_analysis::window::{Counts, Mark, Slowdown, Span, Window};
+use trtllm_analysis::numbers::{mean, share};
+use trtllm_analysis::window::{JudgedRequests, Mark, Slowdown, Span, Window};
 use trtllm_fold::EngineState;
 use trtllm_records::{Objectives, PodTrouble};
 
@@ -27,6 +28,11 @@ pub const HURT_MISSED: f64 = 0.05;
 /// metrics, which have the reasons, are read later than the records, so a few are always missing.
 const SOME_WITHOUT: f64 = 5.0;
 pub(crate) const WITHOUT_REASON: f64 = 0.05;
+
+/// Whether so many requests missed an objective that users are hurt.
+pub(crate) fn hurts(judged: &JudgedRequests) -> bool {
+    judged.missed_share().is_some_and(|missed| missed >= HURT_MISSED)
+}
 
 /// Why an engine cannot be read.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -67,7 +73,7 @@ pub struct Notices {
 }
 
 /// What the caller knows about an engine, besides its window.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct EngineFacts {
     pub state: EngineState,
     pub silence: Option<Silence>,
@@ -82,24 +88,6 @@ pub struct EngineFacts {
     pub objectives: Objectives,
     /// The cause of the previous verdict.
     pub before: Option<Cause>,
-}
-
-impl EngineFacts {
-    /// A PyTorch engine in this state of which nothing else is known.
-    #[must_use]
-    pub fn in_state(state: EngineState) -> Self {
-        Self {
-            state,
-            silence: None,
-            notices: Notices::default(),
-            is_pytorch: true,
-            never_reserves: false,
-            is_hosted: false,
-            gpu_count: None,
-            objectives: Objectives::default(),
-            before: None,
-        }
-    }
 }
 
 /// The data of one engine: `now` is the last minute, `kept` the whole window.
@@ -155,34 +143,22 @@ impl VerdictInput {
         if self.facts.is_pytorch { pytorch } else { tensorrt }
     }
 
-    /// `part` ÷ `all`, or 0 if `all` is 0.
-    #[must_use]
-    pub fn share(part: f64, all: f64) -> f64 {
-        if all > 0.0 { part / all } else { 0.0 }
-    }
-
     /// `part` ÷ the iterations of the last minute.
     #[must_use]
     pub fn of_iterations(&self, part: f64) -> f64 {
-        Self::share(part, self.now.sums.iterations)
+        share(part, self.now.sums.iterations)
     }
 
     /// `part` ÷ the iterations in which requests waited.
     #[must_use]
     pub fn of_waits(&self, part: f64) -> f64 {
-        Self::share(part, self.now.sums.waits)
+        share(part, self.now.sums.waits)
     }
 
     /// Share of the time in which iterations ran. Iterations without a record are not included.
     #[must_use]
     pub fn busy(&self) -> f64 {
-        Self::share(self.now.sums.seconds * self.now.sampling, self.now.seconds).min(1.0)
-    }
-
-    /// Time that spikes add ÷ the time of all iterations.
-    #[must_use]
-    pub fn spike_share(&self) -> f64 {
-        Self::share(self.now.sums.spike_seconds, self.now.sums.seconds)
+        share(self.now.sums.seconds * self.now.sampling, self.now.seconds).min(1.0)
     }
 
     /// Seconds of computing that the requests of the last minute need per second: for their context, and for their decoding.
@@ -208,7 +184,7 @@ impl VerdictInput {
     /// Share of the demand that is for context.
     #[must_use]
     pub fn context_share(&self) -> Option<f64> {
-        self.demand().map(|(context, generation)| Self::share(context, context + generation))
+        self.demand().map(|(context, generation)| share(context, context + generation))
     }
 
     /// Mean seconds in the queue of the engine. Without times of requests, it is computed from the number of waiting requests.
@@ -227,12 +203,6 @@ impl VerdictInput {
         self.queue_time().is_some_and(|time| time >= WAITS) && self.of_iterations(self.now.sums.waits) >= 0.05
     }
 
-    /// Mean share of the KV cache that is used, each iteration at its peak.
-    #[must_use]
-    pub fn cache_used(&self) -> Option<f64> {
-        self.now.cache_peak()
-    }
-
     /// Mean utilization of the GPUs.
     #[must_use]
     pub fn utilization(&self) -> Option<f64> {
@@ -244,7 +214,7 @@ impl VerdictInput {
     #[must_use]
     pub fn forward_share(&self) -> Option<f64> {
         let sums = &self.now.sums;
-        (sums.device_known_seconds > 0.0).then(|| sums.device_seconds / sums.device_known_seconds)
+        mean(sums.device_seconds, sums.device_known_seconds)
     }
 
     /// Share of the time of iterations in which no kernel ran: from the engine's own times of its forward passes, or from the utilization
@@ -270,14 +240,13 @@ impl VerdictInput {
     #[must_use]
     pub fn without_reason(&self) -> (f64, f64) {
         let missing = (self.now.counts.completed - self.failures().0).max(0.0);
-        (missing, Self::share(missing, self.now.counts.completed))
+        (missing, share(missing, self.now.counts.completed))
     }
 
     /// What cannot be seen of an engine in the last minute.
     #[must_use]
     pub fn blind_spots(&self) -> Vec<Blind> {
         let (facts, sums, times) = (&self.facts, &self.now.sums, &self.now.distributions);
-        let is_generation_server = sums.generation_requests > 0.0 && sums.work.context_tokens <= 0.0;
         let is_blind = |blind: &Blind| match blind {
             Blind::Gpu => self.gpus.is_empty(),
             Blind::Failures => !self.sees_failures(),
@@ -286,7 +255,7 @@ impl VerdictInput {
             Blind::TokenLimit => sums.token_limit_known < sums.iterations,
             // With several GPUs, their power shows the stage that works most.
             Blind::Ranks => sums.rank_iterations <= 0.0 && self.gpus.is_empty() && facts.gpu_count != Some(1),
-            Blind::Transfer => is_generation_server && times.transfer.count <= 0.0,
+            Blind::Transfer => self.now.is_of_a_generation_server() && times.transfer.count <= 0.0,
             Blind::Host => sums.device_known_seconds <= 0.0 && self.utilization().is_none(),
         };
         Blind::ALL.into_iter().filter(is_blind).collect()
@@ -308,16 +277,7 @@ impl VerdictInput {
     /// Share of the requests that missed an objective.
     #[must_use]
     pub fn missed(&self) -> Option<f64> {
-        let counts = &self.now.counts;
-        let all = counts.met_all + counts.missed_all;
-        (self.facts.objectives.any() && all > 0.0).then(|| counts.missed_all / all)
-    }
-
-    /// Share of the judged requests that missed one objective. `of` returns how many missed it and how many met it.
-    #[must_use]
-    pub fn missed_of(&self, of: fn(&Counts) -> (f64, f64)) -> Option<f64> {
-        let (missed, met) = of(&self.now.counts);
-        (missed + met > 0.0).then(|| missed / (missed + met))
+        self.now.counts.all.missed_share().filter(|_| self.facts.objectives.any())
     }
 
     /// The severity of a cause that makes the engine slower.
@@ -343,15 +303,14 @@ impl VerdictInput {
     pub fn cost(&self) -> Option<String> {
         let (counts, times) = (&self.now.counts, &self.now.distributions);
         let missed: Vec<String> = [
-            ("ttft", self.facts.objectives.ttft, counts.missed_ttft, counts.met_ttft),
-            ("tpot", self.facts.objectives.tpot, counts.missed_tpot, counts.met_tpot),
-            ("e2e", self.facts.objectives.e2e, counts.missed_e2e, counts.met_e2e),
+            ("ttft", self.facts.objectives.ttft, counts.ttft),
+            ("tpot", self.facts.objectives.tpot, counts.tpot),
+            ("e2e", self.facts.objectives.e2e, counts.e2e),
         ]
         .into_iter()
-        .filter_map(|(name, limit, missed, met)| {
-            let share = Self::share(missed, missed + met);
-            Some(format!("{} of requests miss {name}={}", percent(share), time(limit?.as_secs_f64())))
-                .filter(|_| missed > 0.0)
+        .filter_map(|(name, limit, judged)| {
+            let missed = judged.missed_share().filter(|missed| *missed > 0.0)?;
+            Some(format!("{} of requests miss {name}={}", percent(missed), time(limit?.as_secs_f64())))
         })
         .collect();
         if !missed.is_empty() {

@@ -161,7 +161,8 @@ mod tests {
         let says = |state| {
             let (engine, mut window) = (ObservedEngine::new(Duration::from_secs(15)), Window::default());
             [0.0, 60.0].into_iter().for_each(|at| window.push(Mark::of(&engine, at)));
-            judge(&VerdictInput::of(EngineFacts::in_state(state), &window, &[]).unwrap(), 0.0).unwrap().says
+            let facts = EngineFacts { state, ..EngineFacts::default() };
+            judge(&VerdictInput::of(facts, &window, &[]).unwrap(), 0.0).unwrap().says
         };
         assert_eq!(says(EngineState::Idle), "The engine is idle.");
         assert!(says(EngineState::Busy).contains("do not show any batch"));

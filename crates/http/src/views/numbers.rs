@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use trtllm_analysis::numbers::mean;
 use trtllm_analysis::window::{Distribution, Span};
 use trtllm_engines::Engine;
 use trtllm_fold::orchestrator::OrchestratorTotals;
@@ -119,8 +120,6 @@ impl Numbers {
     #[must_use]
     pub fn of(span: &Span) -> Self {
         let (counts, sums, times) = (&span.counts, &span.sums, &span.distributions);
-        let mean = |sum: f64| (sums.iterations > 0.0).then(|| sum / sums.iterations);
-        let judged = counts.met_all + counts.missed_all;
         Self {
             seconds: span.seconds,
             iterations_per_second: span.rate(counts.iterations),
@@ -130,16 +129,16 @@ impl Numbers {
             context_tokens_per_second: span.rate(sums.work.context_tokens * span.sampling),
             generation_tokens_per_second: (sums.static_slots <= 0.0)
                 .then(|| span.rate(sums.decoded_tokens * span.sampling)),
-            scheduled: mean(sums.scheduled),
-            waiting: mean(sums.backlog),
+            scheduled: mean(sums.scheduled, sums.iterations),
+            waiting: mean(sums.backlog, sums.iterations),
             kv_cache_used_ratio: span.cache_used(),
-            kv_cache_hit_ratio: (counts.blocks_looked_up > 0.0).then(|| counts.blocks_reused / counts.blocks_looked_up),
+            kv_cache_hit_ratio: mean(counts.blocks_reused, counts.blocks_looked_up),
             iteration_seconds: TimesJson::of(&times.iteration),
             ttft_seconds: TimesJson::of(&times.ttft),
             tpot_seconds: TimesJson::of(&times.tpot),
             e2e_seconds: TimesJson::of(&times.e2e),
             queue_seconds: TimesJson::of(&times.queue),
-            objectives_met_ratio: (judged > 0.0).then(|| counts.met_all / judged),
+            objectives_met_ratio: mean(counts.all.met, counts.all.met + counts.all.missed),
             failed_per_second: span.rate(span.failed()),
             cancelled_per_second: span.rate(counts.cancelled),
         }

@@ -1,6 +1,7 @@
 //! Findings about an engine: numbers that do not arrive, are incomplete or are old, and a rate below that of its benchmark.
 
 use trtllm_analysis::cost_model::EqualWork;
+use trtllm_analysis::numbers::share;
 use trtllm_analysis::window::Span;
 use trtllm_fold::EngineState;
 use trtllm_records::BenchReport;
@@ -79,7 +80,7 @@ pub fn findings(case: &EngineCase<'_>) -> Vec<Finding> {
         found.push(Finding::beside(&STATISTICS, subject, incomplete));
     }
     let polling = &span.polling;
-    let failed = VerdictInput::share(polling.polls_failed, polling.polls);
+    let failed = share(polling.polls_failed, polling.polls);
     if matches!(input.facts.state, EngineState::Busy | EngineState::Idle) && failed >= FAILING_SHARE {
         found.push(FAILING.about(subject).with("polls that failed", failed, Unit::Share, FAILING_SHARE));
     }
@@ -128,13 +129,13 @@ pub fn findings(case: &EngineCase<'_>) -> Vec<Finding> {
         found.push(without.with("their share", share, Unit::Share, crate::input::WITHOUT_REASON));
     }
     let counts = &span.counts;
-    if counts.met_all + counts.missed_all <= 0.0 && counts.unknown_all > 0.0 {
+    if counts.all.missed_share().is_none() && counts.unjudged > 0.0 {
         let unknown = OBJECTIVES_UNKNOWN.about(subject);
-        found.push(unknown.with("requests with an unknown outcome", counts.unknown_all, Unit::Count, None));
+        found.push(unknown.with("requests with an unknown outcome", counts.unjudged, Unit::Count, None));
     }
-    if case.has_no_goodput && counts.met_all > 0.0 {
+    if case.has_no_goodput && counts.all.met > 0.0 {
         let met = GOODPUT_UNKNOWN.about(subject);
-        found.push(met.with("requests that met all objectives", counts.met_all, Unit::Count, None));
+        found.push(met.with("requests that met all objectives", counts.all.met, Unit::Count, None));
     }
     found.extend(case.bench.and_then(|bench| below_benchmark(case, bench)));
     found
@@ -163,7 +164,7 @@ fn below_benchmark(case: &EngineCase<'_>, bench: &BenchReport) -> Option<Finding
         return None;
     }
     // The sums cover only the time of iterations. While no iteration runs, there is no request in the engine.
-    let requests = span.busy() * VerdictInput::share(sums.scheduled + sums.backlog, sums.iterations);
+    let requests = span.busy() * share(sums.scheduled + sums.backlog, sums.iterations);
     // Requests beyond the size of all batches only wait. With attention data parallelism, each GPU has its own batch. The
     // report does not say whether the benchmark used it, so assume that it did.
     let gpus = positive(bench.metadata.num_gpus).or(positive(bench.configuration.tp_size));

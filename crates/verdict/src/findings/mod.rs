@@ -20,15 +20,13 @@ use super::verdict::{Evidence, Found, Severity, Unit};
 named_variants! {
     /// JSON of `/api/v1/findings`: what a finding is about.
     #[derive(Serialize, Deserialize)]
+    #[serde(rename_all = "lowercase")]
     pub enum Kind {
-        #[serde(rename = "engine")]
         Engine = "engine",
         #[serde(rename = "GPU")]
         Gpu = "GPU",
-        #[serde(rename = "exporter")]
         Exporter = "exporter",
         /// A server that an exporter reads. `trtllm-doctor` also requests it directly.
-        #[serde(rename = "source")]
         Source = "source",
     }
 }
@@ -123,8 +121,8 @@ impl Finding {
     }
 }
 
-/// Defines rules, and lists them in the order in which `trtllm-doctor diagnose --rules` prints them. `$texts`: the document that has a
-/// section for each.
+/// Defines rules, and lists them in the order in which `trtllm-doctor diagnose --rules` prints them. `$texts`: the
+/// document that has a section for each.
 #[macro_export]
 macro_rules! finding_rules {
     ($texts:expr; $($id:ident = $name:literal, $kind:ident, $severity:ident;)*) => {

@@ -2,13 +2,13 @@
 
 use std::collections::VecDeque;
 
+use trtllm_analysis::numbers::share;
 use trtllm_analysis::window::{Distribution, SLOT_SECONDS};
 use trtllm_fold::orchestrator::{OrchestratorTotals, SideTotals};
 use trtllm_records::orchestrator::Side;
 
 use super::Finding;
 use crate::finding_rules;
-use crate::input::VerdictInput;
 use crate::verdict::{Unit, percent};
 
 finding_rules! {
@@ -55,7 +55,6 @@ pub struct SideMark {
     pub sent: f64,
     pub failed: f64,
     pub retried: f64,
-    pub ended: f64,
     pub streams_begun: f64,
     pub answers: f64,
     pub first_bytes: Distribution,
@@ -121,7 +120,6 @@ impl SideMark {
             sent: totals.sent as f64,
             failed: totals.failed as f64,
             retried: totals.retried as f64,
-            ended: totals.ended as f64,
             streams_begun: totals.streams_begun as f64,
             answers: totals.answers as f64,
             first_bytes: Distribution::of(&totals.first_bytes),
@@ -145,7 +143,6 @@ impl SideMark {
             sent: self.sent - before.sent,
             failed: self.failed - before.failed,
             retried: self.retried - before.retried,
-            ended: self.ended - before.ended,
             streams_begun: self.streams_begun - before.streams_begun,
             answers: self.answers - before.answers,
             first_bytes: self.first_bytes.since(&before.first_bytes),
@@ -234,6 +231,6 @@ fn unanswered_streams(marks: &VecDeque<OrchestratorMark>) -> Option<(f64, f64)> 
 
 /// `part` ÷ `of`, if it is above [`ORCHESTRATOR_ERRORS`] and `of` is large enough.
 fn many(part: f64, of: f64) -> Option<f64> {
-    let share = VerdictInput::share(part, of);
+    let share = share(part, of);
     (of >= ENOUGH_REQUESTS && share > ORCHESTRATOR_ERRORS).then_some(share)
 }

@@ -69,7 +69,8 @@ impl Scene {
         let mut window = Window::default();
         window.push(self.before);
         window.push(self.after);
-        let facts = EngineFacts { notices: self.notices, ..EngineFacts::in_state(EngineState::Busy) };
+        let facts =
+            EngineFacts { state: EngineState::Busy, notices: self.notices, is_pytorch: true, ..EngineFacts::default() };
         engine::findings(&EngineCase {
             subject: "m 1",
             input: &VerdictInput::of(facts, &window, &[]).unwrap(),
@@ -119,8 +120,8 @@ fn a_healthy_engine_has_no_finding_and_each_problem_one() {
             (scene.notices.first_token_is_early, scene.after.distributions.ttft.count) = (true, 9.0);
         }),
         ("requests-without-reason", |scene| scene.after.counts.ended_well = 95.0),
-        ("objectives-unknown", |scene| scene.after.counts.unknown_all = 5.0),
-        ("goodput-unknown", |scene| (scene.has_no_goodput, scene.after.counts.met_all) = (true, 1.0)),
+        ("objectives-unknown", |scene| scene.after.counts.unjudged = 5.0),
+        ("goodput-unknown", |scene| (scene.has_no_goodput, scene.after.counts.all.met) = (true, 1.0)),
         ("statistics-incomplete", |scene| scene.after.counts.iterations_lost = 3.0),
     ];
     for (rule, change) in cases {
@@ -130,7 +131,7 @@ fn a_healthy_engine_has_no_finding_and_each_problem_one() {
     // requests is known.
     assert_eq!(names(&Scene::with(|scene| scene.after.polling.polls_failed = 5.0)), [""; 0]);
     assert_eq!(names(&Scene::with(|scene| scene.has_no_goodput = true)), [""; 0], "no request has met them");
-    let known = Scene::with(|scene| (scene.after.counts.unknown_all, scene.after.counts.met_all) = (5.0, 1.0));
+    let known = Scene::with(|scene| (scene.after.counts.unjudged, scene.after.counts.all.met) = (5.0, 1.0));
     assert_eq!(names(&known), [""; 0]);
     let drafts = Scene::with(|scene| {
         (scene.has_drafted, scene.after.sums.generation_iterations, scene.after.sums.draft_tokens) =

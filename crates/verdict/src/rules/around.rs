@@ -1,5 +1,7 @@
 //! Causes outside the engine's iterations: the HTTP server, the transfer of KV caches, adapters.
 
+use trtllm_analysis::numbers::share;
+
 use crate::input::VerdictInput;
 use crate::verdict::{Found, Unit, percent, time};
 
@@ -67,7 +69,7 @@ pub(super) fn transfer(input: &VerdictInput) -> Option<Found> {
     let each = times.transfer.mean()?;
     let first = times.ttft.mean()?;
     let waited = each + link_wait(input, each).unwrap_or(0.0);
-    let share = VerdictInput::share(waited, first);
+    let share = share(waited, first);
     (waited >= TRANSFER_SECONDS && share >= TRANSFER).then(|| {
         Found::new(format!("Requests wait {} for their KV cache, of {} to the first token.", time(waited), time(first)))
             .with("time for the KV cache", waited, Unit::Seconds, TRANSFER_SECONDS)
@@ -86,15 +88,13 @@ pub(super) fn transfer(input: &VerdictInput) -> Option<Found> {
 /// transceiver takes the request. Until its transfer is over, the request has a seat but is in no batch.
 fn link_wait(input: &VerdictInput, each: f64) -> Option<f64> {
     let (now, sums) = (&input.now, &input.now.sums);
-    let is_generation_server = sums.generation_requests > 0.0 && sums.work.context_tokens <= 0.0;
     let busy = now.rate(now.distributions.transfer.sum);
-    let at_limit = sums.waits_at_batch_limit.max(sums.waits_at_token_limit).max(sums.waits_at_full_cache);
-    if !is_generation_server || busy < BUSY_LINK || input.of_waits(at_limit) >= MOST {
+    if !now.is_of_a_generation_server() || busy < BUSY_LINK || input.of_waits(sums.waits_at_a_limit()) >= MOST {
         return None;
     }
     let held = held_time(input)?;
     // The loop looks at transfers once in an iteration, and a request is in the batch after that.
-    let iteration = VerdictInput::share(sums.generation_seconds, sums.generation_iterations);
+    let [iteration, _] = sums.mean_seconds();
     Some((held - each - 2.0 * iteration).max(0.0))
 }
 
@@ -103,7 +103,7 @@ pub(super) fn generation_queue(input: &VerdictInput) -> Option<Found> {
     let times = &input.now.distributions;
     let queue = times.generation_queue.mean().filter(|_| input.kept.sums.iterations <= 0.0)?;
     let first = times.ttft.mean()?;
-    let share = VerdictInput::share(queue, first);
+    let share = share(queue, first);
     (queue >= QUEUE_SECONDS && share >= QUEUE).then(|| {
         Found::new(format!("Requests wait {} in the queue of a generation server, of {} to the first token.", time(queue), time(first)))
             .with("time in the queue of the generation server", queue, Unit::Seconds, QUEUE_SECONDS)
@@ -123,12 +123,10 @@ pub(super) fn adapters(input: &VerdictInput) -> Option<Found> {
     if !input.has_work || !input.waits() || sums.waits <= 0.0 {
         return None;
     }
-    let at_limit =
-        input.of_waits(sums.waits_at_batch_limit.max(sums.waits_at_token_limit).max(sums.waits_at_full_cache));
+    let at_limit = input.of_waits(sums.waits_at_a_limit());
     let idle = input.gpu_idle().filter(|idle| *idle >= LOADING)?;
     // Loading an adapter makes only those iterations long in which requests begin.
-    let mixed = VerdictInput::share(sums.mixed_seconds, sums.mixed_timed);
-    let generation = VerdictInput::share(sums.generation_seconds, sums.generation_iterations);
+    let [generation, mixed] = sums.mean_seconds();
     let is_at_begin = generation > 0.0 && mixed >= 4.0 * generation;
     (1.0 - at_limit >= NO_LIMIT && is_at_begin).then(|| {
         Found::new(format!("Requests wait at no limit of the engine, and the GPU is idle in {} of the time when requests begin.", percent(idle)))

@@ -1,5 +1,6 @@
 //! Causes that mean that something is broken: the engine, its requests, its memory, its statistics.
 
+use trtllm_analysis::numbers::share;
 use trtllm_analysis::window::Span;
 use trtllm_fold::EngineState;
 use trtllm_records::PodTrouble;
@@ -143,7 +144,7 @@ pub(super) fn memory(input: &VerdictInput) -> Option<Found> {
         format!(
             "Host memory grew by {:.1} GB, and now {} of the requests fail.",
             growth / 1e9,
-            percent(VerdictInput::share(failed, ended))
+            percent(share(failed, ended))
         )
     } else {
         format!("Host memory of the engine grows without end: {:.1} GB in {}.", growth / 1e9, time(input.kept.seconds))
@@ -162,7 +163,7 @@ pub(super) fn memory(input: &VerdictInput) -> Option<Found> {
 
 pub(super) fn errors(input: &VerdictInput) -> Option<Found> {
     let (ended, failed) = input.failures();
-    let share = VerdictInput::share(failed, ended);
+    let share = share(failed, ended);
     if failed < ENOUGH_FAILED || share < FAILED {
         return None;
     }
@@ -216,12 +217,12 @@ pub(crate) fn incomplete(input: &VerdictInput) -> Option<(f64, Found)> {
     if is_off && ended >= ENOUGH_FAILED || input.facts.notices.records_missing {
         return Some((1.0, off(input, ended)));
     }
-    let lost = VerdictInput::share(counts.iterations_lost, counts.iterations + counts.iterations_lost);
+    let lost = share(counts.iterations_lost, counts.iterations + counts.iterations_lost);
     // Gaps are normal if the engine reports only some iterations. They are also normal in an engine that waits for KV caches: a pass of
     // its loop without a batch has no record.
     let is_meant = input.now.sampling > 1.0 || input.now.distributions.transfer.count > 0.0;
     let gaps = if is_meant { 0.0 } else { counts.iterations_unexplained };
-    let unreported = VerdictInput::share(gaps, counts.iterations + gaps);
+    let unreported = share(gaps, counts.iterations + gaps);
     let missing = if unreported >= LOST { lost.max(unreported) } else { lost };
     let (says, remedy, settings): (_, _, &[&str]) = if input.facts.notices.several_frontends {
         (
@@ -274,7 +275,7 @@ fn off(input: &VerdictInput, ended: f64) -> Found {
 /// True if the engine's ring buffer cannot have kept all records until the next poll.
 fn overflows(input: &VerdictInput) -> bool {
     let Span { counts, polling, .. } = &input.now;
-    let per_poll = VerdictInput::share(counts.iterations + counts.iterations_lost, polling.polls);
+    let per_poll = share(counts.iterations + counts.iterations_lost, polling.polls);
     counts.dropped_by_engine > 0.0 || per_poll >= NEAR_OVERFLOW
 }
 
@@ -336,7 +337,7 @@ mod tests {
                 mark.counts.iterations = iterations;
                 window.push(mark);
             }
-            let facts = EngineFacts::in_state(EngineState::Stalled);
+            let facts = EngineFacts { state: EngineState::Stalled, ..EngineFacts::default() };
             let found = unavailable(&VerdictInput::of(facts, &window, &[]).unwrap()).unwrap();
             assert_eq!(found.severity, Severity::Critical);
             found.remedy

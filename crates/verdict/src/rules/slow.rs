@@ -1,5 +1,7 @@
 //! Causes that make each iteration slow: clocks, GPUs, the host, spikes, unequal ranks.
 
+use trtllm_analysis::numbers::share;
+
 use crate::cause::Cause;
 use crate::gpu_window::GpuSpan;
 use crate::input::VerdictInput;
@@ -101,12 +103,16 @@ pub(super) fn slowdown(input: &VerdictInput) -> Option<Found> {
 }
 
 pub(super) fn spikes(input: &VerdictInput) -> Option<Found> {
-    let (share, number) = (input.spike_share(), input.now.sums.spikes);
-    (share >= SPIKES && number >= ENOUGH_SPIKES && input.has_work).then(|| {
-        Found::new(format!("Single iterations take much longer than their work: {number:.0} of the last minute add {} of the time.", percent(share)))
-            .with("time that spikes add", share, Unit::Share, SPIKES)
+    let (added, number) = (input.now.sums.spike_seconds, input.now.sums.spikes);
+    let added_share = share(added, input.now.sums.seconds);
+    (added_share >= SPIKES && number >= ENOUGH_SPIKES && input.has_work).then(|| {
+        Found::new(format!(
+            "Single iterations take much longer than their work: {number:.0} of the last minute add {} of the time.",
+            percent(added_share)
+        ))
+            .with("time that spikes add", added_share, Unit::Share, SPIKES)
             .with("spikes in a minute", number, Unit::Count, ENOUGH_SPIKES)
-            .with("mean length of a spike", VerdictInput::share(input.now.sums.spike_seconds, number), Unit::Seconds, None)
+            .with("mean length of a spike", share(added, number), Unit::Seconds, None)
             .severity(Severity::Warning)
             .remedy(
                 "Find what interrupts the process: CPU limits of its container (throttling), garbage collection in Python, swapping, other \
@@ -155,7 +161,7 @@ pub(super) fn host(input: &VerdictInput) -> Option<Found> {
 
 pub(super) fn ranks(input: &VerdictInput) -> Option<Found> {
     let sums = &input.now.sums;
-    let waits = VerdictInput::share(sums.rank_wait, sums.rank_iterations);
+    let waits = share(sums.rank_wait, sums.rank_iterations);
     if waits >= RANK_WAIT {
         return Some(
             Found::new(format!("The ranks wait {} of their time for the fullest one.", percent(waits)))
@@ -172,7 +178,7 @@ pub(super) fn ranks(input: &VerdictInput) -> Option<Found> {
     let used: Vec<f64> = input.gpus.iter().filter_map(|gpu| gpu.utilization).collect();
     let least = |values: &[f64]| {
         let most = values.iter().copied().fold(0.0, f64::max);
-        VerdictInput::share(values.iter().copied().fold(f64::INFINITY, f64::min), most)
+        share(values.iter().copied().fold(f64::INFINITY, f64::min), most)
     };
     let is_unequal = watts.len() > 1 && least(&watts) <= LESS_WORK && input.busy() >= BUSY;
     is_unequal.then(|| {

@@ -1,6 +1,7 @@
 //! Causes that make requests wait: limits of the batch, of tokens and of the KV cache, or too many requests.
 
 use trtllm_analysis::iteration_sums::ALONE;
+use trtllm_analysis::numbers::share;
 
 use crate::cause::Cause;
 use crate::input::VerdictInput;
@@ -73,7 +74,7 @@ fn static_policy(input: &VerdictInput) -> Option<Found> {
 
 fn static_slots(input: &VerdictInput) -> Option<Found> {
     let sums = &input.now.sums;
-    let used = VerdictInput::share(sums.static_slots_used, sums.static_slots);
+    let used = share(sums.static_slots_used, sums.static_slots);
     (sums.static_slots > 0.0 && used < SLOTS_USED && input.has_work && input.waits()).then(|| {
         waiting(input, &format!("Only {} of the slots of static batches are in use", percent(used)))
             .with("generation slots in use", used, Unit::Share, SLOTS_USED)
@@ -86,9 +87,9 @@ fn static_slots(input: &VerdictInput) -> Option<Found> {
 
 pub(super) fn kv_capacity(input: &VerdictInput) -> Option<Found> {
     let sums = &input.now.sums;
-    let used = input.cache_used().filter(|_| input.has_work)?;
-    let pauses = VerdictInput::share(input.now.pauses(), sums.iterations);
-    let tokens = input.now.pauses() * VerdictInput::share(sums.work.kv_tokens, sums.generation_requests);
+    let used = input.now.cache_peak().filter(|_| input.has_work)?;
+    let pauses = share(input.now.pauses(), sums.iterations);
+    let tokens = input.now.pauses() * share(sums.work.kv_tokens, sums.generation_requests);
     let again = input.costs.map(|costs| costs.context_token * tokens / input.now.seconds).filter(|share| *share > 0.0);
     let pausing = (pauses >= PAUSES || again.is_some_and(|share| share >= AGAIN)) && used >= CACHE_USED;
     let at_batch = input.of_waits(sums.waits_at_batch_limit) >= MOST;
@@ -171,12 +172,7 @@ pub(crate) fn unseen_limit(input: &VerdictInput) -> Option<(Cause, Found)> {
             "Requests wait at no limit that can be seen, and nothing tells how many tokens an iteration may have",
         )
         .with("waits at the batch limit or a full KV cache", at_limit, Unit::Share, MOST)
-        .with(
-            "context tokens of an iteration",
-            VerdictInput::share(sums.work.context_tokens, sums.iterations),
-            Unit::Count,
-            None,
-        )
+        .with("context tokens of an iteration", share(sums.work.context_tokens, sums.iterations), Unit::Count, None)
         .unsure(true)
         .remedy(
             "Look up max_num_tokens of the server. If iterations have about as many tokens, raise it.",
@@ -205,13 +201,12 @@ pub(super) fn batch_limit(input: &VerdictInput) -> Option<Found> {
 /// Returns the share of the waits that are at no other limit, and the share of the prompts that begin before another request ends.
 fn waits_for_reserved(input: &VerdictInput) -> Option<(f64, f64)> {
     let sums = &input.now.sums;
-    let by_chance = sums.admissions * VerdictInput::share(sums.chances_without_end, sums.chances);
-    let before_ends = VerdictInput::share(sums.admissions_without_end, by_chance);
+    let by_chance = sums.admissions * share(sums.chances_without_end, sums.chances);
+    let before_ends = share(sums.admissions_without_end, by_chance);
     if input.facts.never_reserves || by_chance < ENOUGH_CHANCES || before_ends > BEFORE_ENDS {
         return None;
     }
-    let at_limit = sums.waits_at_batch_limit.max(sums.waits_at_token_limit).max(sums.waits_at_full_cache);
-    let at_none = 1.0 - input.of_waits(at_limit);
+    let at_none = 1.0 - input.of_waits(sums.waits_at_a_limit());
     (at_none >= MOST && input.has_work && input.waits()).then_some((at_none, before_ends))
 }
 
@@ -219,12 +214,12 @@ fn waits_for_reserved(input: &VerdictInput) -> Option<(f64, f64)> {
 fn used_at_end(input: &VerdictInput, used: f64) -> f64 {
     let sums = &input.now.sums;
     let all = sums.work.context_tokens + sums.decoded_tokens;
-    used / (1.0 - 0.5 * VerdictInput::share(sums.decoded_tokens, all))
+    used / (1.0 - 0.5 * share(sums.decoded_tokens, all))
 }
 
 pub(super) fn kv_reservation(input: &VerdictInput) -> Option<Found> {
     let (at_none, before_ends) = waits_for_reserved(input)?;
-    let used = input.cache_used().filter(|used| used_at_end(input, *used) < CACHE_USED)?;
+    let used = input.now.cache_peak().filter(|used| used_at_end(input, *used) < CACHE_USED)?;
     let (policy, setting) = policy(input, "MAX_UTILIZATION", "max_utilization");
     Some(
         waiting(input, &format!("Requests wait for blocks of the KV cache although only {} are used", percent(used)))
@@ -270,7 +265,8 @@ mod tests {
                 mark.counts.started = 4.0 * past;
                 window.push(mark);
             }
-            let input = VerdictInput::of(EngineFacts::in_state(EngineState::Busy), &window, &[]).unwrap();
+            let facts = EngineFacts { state: EngineState::Busy, ..EngineFacts::default() };
+            let input = VerdictInput::of(facts, &window, &[]).unwrap();
             (kv_capacity(&input).is_some(), kv_reservation(&input).is_some())
         };
         // At their end, requests use 4/3 of the blocks that they use now.

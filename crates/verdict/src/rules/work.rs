@@ -1,10 +1,10 @@
 //! Causes in the work itself: prompts, answers, drafts, prompts that are computed again.
 
-use trtllm_analysis::window::Counts;
+use trtllm_analysis::numbers::share;
 
 use super::waiting::{NO_ROOM, REUSE_MATTERS};
 use crate::cause::Cause;
-use crate::input::{HURT_FIRST_TOKEN, HURT_MISSED, HURT_PER_TOKEN, VerdictInput};
+use crate::input::{HURT_FIRST_TOKEN, HURT_PER_TOKEN, VerdictInput, hurts};
 use crate::verdict::{Found, Severity, Unit, percent, time};
 
 /// A phase is the cause if it needs at least this share of the time, which is less while the engine is overloaded.
@@ -34,15 +34,13 @@ pub(super) fn speculation(input: &VerdictInput) -> Option<Found> {
         return None;
     }
     let length = 1.0 + sums.accepted_tokens / sums.drafted_requests;
-    let iteration = match sums.generation_iterations > 0.0 {
-        true => sums.generation_seconds / sums.generation_iterations,
-        false => VerdictInput::share(sums.mixed_seconds, sums.mixed_timed),
-    };
+    let [decoding, mixed] = sums.mean_seconds();
+    let iteration = if sums.generation_iterations > 0.0 { decoding } else { mixed };
     // Engines do not measure a model that drafts itself. Without that time, the gain is the highest possible one.
     let drafting = (sums.draft_iterations > 0.0).then(|| sums.draft_overhead / sums.draft_iterations * iteration);
-    let checking = costs.generation_token * VerdictInput::share(sums.draft_tokens, sums.iterations);
+    let checking = costs.generation_token * share(sums.draft_tokens, sums.iterations);
     let overhead = (drafting.unwrap_or(0.0) + checking).min(0.95 * iteration);
-    let gain = length * VerdictInput::share(iteration - overhead, iteration);
+    let gain = length * share(iteration - overhead, iteration);
     (iteration > 0.0 && gain < GAIN).then(|| {
         Found::new(format!("Speculation gives {length:.2} tokens a step, and drafts take {} of it.", percent(overhead / iteration)))
             .with("tokens with speculation ÷ without", gain, Unit::Ratio, GAIN)
@@ -150,12 +148,10 @@ pub(super) fn generation_work(input: &VerdictInput) -> Option<Found> {
 
 pub(super) fn context_blocking(input: &VerdictInput) -> Option<Found> {
     let sums = &input.now.sums;
-    let share = VerdictInput::share(sums.blocked_seconds, sums.seconds);
+    let share = share(sums.blocked_seconds, sums.seconds);
     // Answers that stop delay the tokens after the first one. If only first tokens come too late, that is not why.
-    let is_missed = |of: fn(&Counts) -> (f64, f64)| input.missed_of(of).is_some_and(|missed| missed >= HURT_MISSED);
-    let answers_are_late = is_missed(|counts| (counts.missed_tpot, counts.met_tpot))
-        || is_missed(|counts| (counts.missed_e2e, counts.met_e2e));
-    let only_first_tokens = is_missed(|counts| (counts.missed_ttft, counts.met_ttft)) && !answers_are_late;
+    let counts = &input.now.counts;
+    let only_first_tokens = hurts(&counts.ttft) && !hurts(&counts.tpot) && !hurts(&counts.e2e);
     (input.has_work && share >= BLOCKED && !only_first_tokens).then(|| {
         let setting = input.by_backend("enable_chunked_prefill", "enable_chunked_context");
         let remedy = format!(
@@ -184,14 +180,13 @@ pub(crate) fn alone(input: &VerdictInput) -> Option<(Cause, Found)> {
 
 fn decoding_alone(input: &VerdictInput) -> Option<(Cause, Found)> {
     let (times, sums) = (&input.now.distributions, &input.now.sums);
-    let iteration = VerdictInput::share(sums.generation_seconds, sums.generation_iterations);
+    let [iteration, _] = sums.mean_seconds();
     let each = times.tpot.mean().or((iteration > 0.0).then_some(iteration))?;
-    let is_missed = |of: fn(&Counts) -> (f64, f64)| input.missed_of(of).is_some_and(|missed| missed >= HURT_MISSED);
+    let counts = &input.now.counts;
     // If the first token came in time and the request ends late, decoding took too long.
-    let ends_late = is_missed(|counts| (counts.missed_e2e, counts.met_e2e))
-        && !is_missed(|counts| (counts.missed_ttft, counts.met_ttft));
+    let ends_late = hurts(&counts.e2e) && !hurts(&counts.ttft);
     let slow = match input.facts.objectives.any() {
-        true => ends_late || is_missed(|counts| (counts.missed_tpot, counts.met_tpot)),
+        true => ends_late || hurts(&counts.tpot),
         false => times.tpot.quantile(0.95)? >= HURT_PER_TOKEN,
     };
     slow.then(|| {
@@ -212,9 +207,8 @@ fn decoding_alone(input: &VerdictInput) -> Option<(Cause, Found)> {
 fn prompt_alone(input: &VerdictInput) -> Option<(Cause, Found)> {
     let times = &input.now.distributions;
     let (prefill, first) = (times.prefill.mean()?, times.ttft.mean()?);
-    let share = VerdictInput::share(prefill, first);
-    let missed = input.missed_of(|counts| (counts.missed_ttft, counts.met_ttft));
-    let is_missed = missed.is_some_and(|missed| missed >= HURT_MISSED);
+    let share = share(prefill, first);
+    let is_missed = hurts(&input.now.counts.ttft);
     let slow = if input.facts.objectives.any() { is_missed } else { times.ttft.quantile(0.95)? >= HURT_FIRST_TOKEN };
     (slow && share >= MOST_OF_FIRST_TOKEN).then(|| {
         let found = Found::new(format!("Computing a prompt takes {} of the {} to its first token.", time(prefill), time(first)))

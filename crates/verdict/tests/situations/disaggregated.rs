@@ -96,9 +96,9 @@ fn told_by_lines(parts: Parts) -> (Cause, f64) {
         window.push(Mark::of(&fold, now));
     }
     let notices = Notices { only_requests: true, ..Notices::default() };
-    let facts = EngineFacts { notices, ..EngineFacts::in_state(EngineState::Busy) };
+    let facts = EngineFacts { state: EngineState::Busy, notices, is_pytorch: true, ..EngineFacts::default() };
     let input = VerdictInput::of(facts, &window, &[]).unwrap();
-    let missed = input.missed_of(|counts| (counts.missed_ttft, counts.met_ttft)).unwrap();
+    let missed = input.now.counts.ttft.missed_share().unwrap();
     (judge(&input, 120.0).map_or(Cause::None, |verdict| verdict.cause), missed)
 }
 

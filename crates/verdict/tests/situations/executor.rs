@@ -31,7 +31,7 @@ fn cause(record: impl Fn(u64) -> Value) -> Cause {
             window.push(Mark::of(&fold, iter as f64 * 0.05));
         }
     }
-    let facts = EngineFacts { is_pytorch: false, ..EngineFacts::in_state(EngineState::Busy) };
+    let facts = EngineFacts { state: EngineState::Busy, ..EngineFacts::default() };
     let input = VerdictInput::of(facts, &window, &[]).unwrap();
     assert!(input.waits(), "{:?}", input.queue_time());
     judge(&input, 120.0).unwrap().cause

@@ -151,13 +151,14 @@ impl Play {
             longest_load: None,
         });
         EngineFacts {
+            state: self.observed.fold.health.state(self.instant(self.now)),
             silence,
             never_reserves: self.observed.fold.latest().is_some_and(trtllm_fold::Latest::never_reserves),
             is_hosted: true,
             is_pytorch: !self.release.is_cpp(),
             objectives: self.objectives,
             before: self.verdicts.cause(),
-            ..EngineFacts::in_state(self.observed.fold.health.state(self.instant(self.now)))
+            ..EngineFacts::default()
         }
     }
 
