@@ -42,11 +42,7 @@ pub fn ask(engine: &MeasuredEngine, change: &Change) -> Answer {
 }
 
 fn try_to_ask(engine: &MeasuredEngine, change: &Change, answer: &mut Answer) -> Result<(), String> {
-    is_known(engine)?;
-    let costs = CostEstimator::of(engine).ok_or(
-        "the costs of this engine's iterations are not known well enough; wait until it has run a few hundred iterations \
-         with batches of several sizes",
-    )?;
+    let (costs, load, rules) = simulated(engine, change)?;
     if change.max_draft_len.is_some() {
         return Err(
             "the iterations do not tell the time that drafts take, so another max_draft_len cannot be simulated; \
@@ -57,11 +53,6 @@ fn try_to_ask(engine: &MeasuredEngine, change: &Change, answer: &mut Answer) -> 
     if engine.limits.policy == Some(Policy::MaxUtilization) && change.policy == Some(Policy::GuaranteedNoEvict) {
         return Err("the engine uses MAX_UTILIZATION, as KV cache manager V2 always does; ask without capacity_scheduler_policy".to_owned());
     }
-    let load = Load::of(&engine.requests);
-    if load.arrivals == Arrivals::Once {
-        return Err("all requests came at once, so there is no rate; ask while requests arrive".to_owned());
-    }
-    let rules = rules(engine, change)?;
     let changed = Rules { host: host_time(engine, rules.overlap, change.overlap)?, ..changed(&rules, change) };
     answer.measured = Some(measured(&engine.requests, &engine.objectives));
     let question = |rules, rate, replicas| Question {
@@ -89,6 +80,23 @@ fn try_to_ask(engine: &MeasuredEngine, change: &Change, answer: &mut Answer) -> 
     answer.then = Some(shown(&then, &changed));
     is_near(engine, &rules, &changed, &now, &then)?;
     is_one_state(&question(changed, change.rate, change.replicas), known, &then)
+}
+
+/// What an engine is simulated with, or why it cannot be.
+pub(crate) fn simulated<'a>(
+    engine: &'a MeasuredEngine,
+    change: &Change,
+) -> Result<(CostEstimator, Load<'a>, Rules), String> {
+    is_known(engine)?;
+    let costs = CostEstimator::of(engine).ok_or(
+        "the costs of this engine's iterations are not known well enough; wait until it has run a few hundred \
+         iterations with batches of several sizes",
+    )?;
+    let load = Load::of(&engine.requests);
+    if load.arrivals == Arrivals::Once {
+        return Err("all requests came at once, so there is no rate; ask while requests arrive".to_owned());
+    }
+    Ok((costs, load, rules(engine, change)?))
 }
 
 /// Refuses a load with which the batch stays small or large, depending on the last burst.
@@ -125,7 +133,7 @@ fn shares_much(engine: &MeasuredEngine) -> bool {
     sum(|request| request.cached) > SHARED * sum(|request| request.prompt)
 }
 
-pub(crate) fn is_known(engine: &MeasuredEngine) -> Result<(), String> {
+fn is_known(engine: &MeasuredEngine) -> Result<(), String> {
     let refused = [
         (engine.sampling > 1.0, "statistics are sampled; set stats_interval to 1 and wait five minutes".to_owned()),
         (
@@ -154,7 +162,7 @@ pub(crate) fn is_known(engine: &MeasuredEngine) -> Result<(), String> {
     refused.into_iter().find(|(is_refused, _)| *is_refused).map_or(Ok(()), |(_, reason)| Err(reason))
 }
 
-pub(crate) fn rules(engine: &MeasuredEngine, change: &Change) -> Result<Rules, String> {
+fn rules(engine: &MeasuredEngine, change: &Change) -> Result<Rules, String> {
     let limits = &engine.limits;
     let unknown = |name| format!("the engine does not tell its {name}; give the exporter the engine's settings");
     let max_num_tokens = limits.max_num_tokens.ok_or_else(|| unknown("max_num_tokens"))?;
@@ -235,8 +243,8 @@ fn agrees(again: &RunResult, now_is_stable: bool, measured: &Forecast) -> Result
     let p50 = |times: Option<LatencyRanges>| times.map(|times| times.p50.value);
     let pairs = [
         ("requests/s", again.requests, Some(measured.requests_per_second.value)),
-        ("median TTFT in s", again.ttft[0], p50(measured.ttft_seconds.filter(|_| now_is_stable))),
-        ("median TPOT in s", again.tpot[0], p50(measured.tpot_seconds)),
+        ("median TTFT in s", again.latencies.ttft[0], p50(measured.ttft_seconds.filter(|_| now_is_stable))),
+        ("median TPOT in s", again.latencies.tpot[0], p50(measured.tpot_seconds)),
     ];
     for (name, simulated, measured) in pairs {
         if let Some(measured) = measured.filter(|measured| (simulated / measured.max(1e-9) - 1.0).abs() > MISS) {

@@ -4,10 +4,8 @@
 use trtllm_analysis::window::Span;
 
 use crate::answer::Range;
-use crate::ask::{is_cache_unclear, is_known, rules};
+use crate::ask::{is_cache_unclear, simulated};
 use crate::change::Change;
-use crate::costs::CostEstimator;
-use crate::load::{Arrivals, Load};
 use crate::measured::measured;
 use crate::measured_engine::MeasuredEngine;
 use crate::replay::Question;
@@ -26,18 +24,12 @@ const ENOUGH_ITERATIONS: f64 = 200.0;
 /// do not determine it.
 #[must_use]
 pub fn capacity(engine: &MeasuredEngine) -> Option<Range> {
-    is_known(engine).ok()?;
-    let costs = CostEstimator::of(engine)?;
-    let load = Load::of(&engine.requests);
-    if load.arrivals == Arrivals::Once {
-        return None;
-    }
-    let rules = rules(engine, &Change::default()).ok()?;
+    let (costs, load, rules) = simulated(engine, &Change::default()).ok()?;
     let question =
         Question { rules, costs: &costs, load: &load, rate: 1.0, replicas: 1, objectives: engine.objectives };
     // Near the capacity, the time to the first token varies too much for a comparison. The time per token must be right.
     let measured = measured(&engine.requests, &engine.objectives);
-    let tpot = question.again().tpot[0];
+    let tpot = question.again().latencies.tpot[0];
     if measured.tpot_seconds.is_some_and(|times| (tpot / times.p50.value.max(1e-9) - 1.0).abs() > MISS) {
         return None;
     }

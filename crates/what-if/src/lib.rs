@@ -8,6 +8,7 @@ pub mod change;
 pub mod compare;
 mod costs;
 mod headroom;
+mod latencies;
 mod load;
 mod measured;
 pub mod measured_engine;

@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use crate::measured_engine::Request;
 use crate::random::Random;
-use crate::scheduler::Coming;
+use crate::replay::mean_and_variance;
 
 /// Minimum number of successive requests that are drawn together.
 const STRETCH: usize = 32;
@@ -56,13 +56,13 @@ impl<'a> Load<'a> {
     }
 
     /// The known requests, as they arrived.
-    pub(crate) fn known(&self) -> Vec<Coming> {
+    pub(crate) fn known(&self) -> Vec<Request> {
         let first = self.requests.first().map_or(0.0, |request| request.arrived);
-        self.requests.iter().map(|request| Coming::of(request, request.arrived - first)).collect()
+        self.requests.iter().map(|request| Request { arrived: request.arrived - first, ..*request }).collect()
     }
 
     /// Draws `count` requests for one of `replicas` engines, which together receive `rate` times the current rate.
-    pub(crate) fn draw(&self, count: usize, rate: f64, replicas: u32, random: &mut Random) -> Vec<Coming> {
+    pub(crate) fn draw(&self, count: usize, rate: f64, replicas: u32, random: &mut Random) -> Vec<Request> {
         let (mut coming, mut at) = (Vec::with_capacity(count), 0.0);
         if self.complete.len() < 2 {
             return coming;
@@ -81,7 +81,7 @@ impl<'a> Load<'a> {
                 at += gap(index) / rate;
                 // Requests are distributed to the replicas at random.
                 if replicas == 1 || random.below(replicas as usize) == 0 {
-                    coming.push(Coming::of(&self.complete[index], at));
+                    coming.push(Request { arrived: at, ..self.complete[index] });
                 }
             }
         }
@@ -136,12 +136,6 @@ fn in_flight(requests: &[Request], known: Range<usize>) -> Vec<f64> {
     known.map(|index| (index + 1) as f64 - ended(requests[index].arrived) as f64).collect()
 }
 
-fn mean_and_variance(values: &[f64]) -> (f64, f64) {
-    let count = values.len().max(1) as f64;
-    let mean = values.iter().sum::<f64>() / count;
-    (mean, values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / count)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -180,7 +174,7 @@ mod tests {
         let Arrivals::Open { rate } = load.arrivals else { panic!("{:?}", load.arrivals) };
         assert!((rate - 10.0).abs() < 1.0, "{rate}");
         let drawn = load.draw(4000, 1.0, 1, &mut Random::new(1));
-        let rate = drawn.len() as f64 / drawn[drawn.len() - 1].at;
+        let rate = drawn.len() as f64 / drawn[drawn.len() - 1].arrived;
         let long = drawn.iter().filter(|coming| coming.output == 20).count() as f64 / 4000.0;
         assert!((rate - 10.0).abs() < 1.0 && (long - 0.1).abs() < 0.01, "{rate} a second, {long} of them long");
     }
@@ -194,12 +188,12 @@ mod tests {
         let Arrivals::Open { rate } = load.arrivals else { panic!("{:?}", load.arrivals) };
         assert!((rate - 1.0).abs() < 0.02, "{rate}");
         let drawn = load.draw(1000, 2.0, 1, &mut random);
-        let together = drawn.windows(2).filter(|two| two[0].at == two[1].at).count();
+        let together = drawn.windows(2).filter(|two| two[0].arrived == two[1].arrived).count();
         assert_eq!(together, 900);
         // No two bursts become one.
-        let mut bursts = drawn.chunk_by(|one, next| one.at == next.at).map(<[Coming]>::len);
+        let mut bursts = drawn.chunk_by(|one, next| one.arrived == next.arrived).map(<[Request]>::len);
         assert!(bursts.all(|requests| requests == 10));
-        let rate = drawn.len() as f64 / drawn[drawn.len() - 1].at;
+        let rate = drawn.len() as f64 / drawn[drawn.len() - 1].arrived;
         assert!((rate - 2.0).abs() < 0.4, "{rate}");
         assert_eq!(load.draw(10, 1.0, 2, &mut random).len(), 10);
     }

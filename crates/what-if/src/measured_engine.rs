@@ -90,7 +90,8 @@ pub struct Cache {
     pub tokens_per_block: u32,
 }
 
-/// JSON of `/api/v1/model`: the largest number of tokens in one iteration. Not [`Work`], because how full the KV cache was tells nothing here.
+/// JSON of `/api/v1/model`: the largest number of tokens in one iteration. Not [`Work`], because how full the KV cache
+/// was tells nothing here.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LargestWork {
@@ -109,7 +110,7 @@ pub struct Drafts {
 
 /// JSON of `/api/v1/model`: a request. Times are in seconds: `arrived` since an arbitrary moment, `first_token` and
 /// `ended` since the arrival.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Request {
     pub arrived: f64,

@@ -3,10 +3,11 @@
 
 use crate::answer::{Forecast, LatencyRanges, Met, Range, combine_errors};
 use crate::costs::CostEstimator;
+use crate::latencies::{Latencies, Summary, percentiles};
 use crate::load::{Arrivals, Load};
-use crate::measured_engine::Objectives;
+use crate::measured_engine::{Objectives, Request};
 use crate::random::Random;
-use crate::scheduler::{Coming, Extrapolation, Rules, Scheduler, ServedRequest};
+use crate::scheduler::{Extrapolation, Rules, Scheduler, ServedRequest};
 
 /// Number of runs for a question. The capacity needs fewer runs.
 const RUNS: usize = 32;
@@ -51,10 +52,7 @@ pub(crate) struct RunResult {
     pub(crate) requests: f64,
     tokens: f64,
     waiting: f64,
-    /// Medians and 95th percentiles.
-    pub(crate) ttft: [f64; 2],
-    pub(crate) tpot: [f64; 2],
-    met: [f64; 4],
+    pub(crate) latencies: Summary,
 }
 
 impl Question<'_> {
@@ -62,50 +60,40 @@ impl Question<'_> {
         let mut reached_at_capacity = Extrapolation::default();
         let capacity = self.capacity_range(&mut reached_at_capacity);
         let mut reached = Extrapolation::default();
-        let mut runs: Vec<RunResult> = (0..RUNS).map(|run| self.run(run, known, &mut reached)).collect();
+        let mut runs: Vec<RunResult> = (0..RUNS).map(|run| self.run_after(0, run, known, &mut reached)).collect();
         let replicas = f64::from(self.replicas);
         for run in &mut runs {
             for number in [&mut run.arrivals, &mut run.requests, &mut run.tokens, &mut run.waiting] {
                 *number *= replicas;
             }
         }
-        let of =
-            |number: fn(&RunResult) -> f64, least: f64| range(&runs.iter().map(number).collect::<Vec<_>>(), 1.0, least);
-        let arrivals = of(|run| run.arrivals, 0.0);
+        let of = |number: &dyn Fn(&RunResult) -> f64, least: f64| {
+            range(&runs.iter().map(number).collect::<Vec<_>>(), 1.0, least)
+        };
+        let arrivals = of(&|run| run.arrivals, 0.0);
         let utilization =
             matches!(self.load.arrivals, Arrivals::Open { .. }).then(|| arrivals.value / capacity.value.max(1e-9));
         let stable = utilization.is_none_or(|utilization| utilization < 1.0);
         let utilization = utilization.map(|value| (value, combine_errors(arrivals.relative(), capacity.relative())));
-        let tokens_each = of(|run| run.tokens / run.requests.max(1e-9), 0.0);
+        let tokens_each = of(&|run| run.tokens / run.requests.max(1e-9), 0.0);
         // Above capacity, the capacity is more certain than the rate of a run, which begins with an empty queue.
-        let requests = if stable { of(|run| run.requests, LEAST_OF_RATES) } else { capacity };
-        let tokens = if stable { of(|run| run.tokens, LEAST_OF_RATES) } else { times(&capacity, tokens_each.value) };
+        let requests = if stable { of(&|run| run.requests, LEAST_OF_RATES) } else { capacity };
+        let tokens = if stable { of(&|run| run.tokens, LEAST_OF_RATES) } else { times(&capacity, tokens_each.value) };
         let percentiles = |number: fn(&RunResult) -> [f64; 2]| {
-            let of = |index: usize| {
-                range(&runs.iter().map(|run| number(run)[index]).collect::<Vec<_>>(), 1.0, LEAST_OF_TIMES)
-            };
+            let of = |index: usize| of(&|run| number(run)[index], LEAST_OF_TIMES);
             stable.then(|| LatencyRanges { p50: of(0), p95: of(1) })
         };
-        let objectives = &self.objectives;
-        let met = |index: usize, limit: Option<f64>| {
-            limit.map(|_| share(&runs.iter().map(|run| run.met[index]).collect::<Vec<_>>()))
-        };
-        let any = objectives.ttft.or(objectives.tpot).or(objectives.e2e);
+        let met = |index: usize| share(&runs.iter().map(|run| run.latencies.met[index]).collect::<Vec<_>>());
         let growth = difference(&arrivals, &capacity);
         let forecast = Forecast {
             stable,
             requests_per_second: requests,
             tokens_per_second: tokens,
-            ttft_seconds: percentiles(|run| run.ttft),
-            tpot_seconds: percentiles(|run| run.tpot),
+            ttft_seconds: percentiles(|run| run.latencies.ttft),
+            tpot_seconds: percentiles(|run| run.latencies.tpot),
             queue_growth_per_second: (!stable).then_some(growth),
-            waiting: stable.then(|| of(|run| run.waiting, LEAST_OF_TIMES)),
-            objectives_met: any.filter(|_| stable).map(|_| Met {
-                ttft: met(0, objectives.ttft),
-                tpot: met(1, objectives.tpot),
-                e2e: met(2, objectives.e2e),
-                all: met(3, any),
-            }),
+            waiting: stable.then(|| of(&|run| run.waiting, LEAST_OF_TIMES)),
+            objectives_met: Met::of(&self.objectives, met).filter(|_| stable),
             capacity_requests_per_second: Some(capacity),
         };
         Outcome { forecast, reached, reached_at_capacity, utilization }
@@ -128,16 +116,12 @@ impl Question<'_> {
         }
     }
 
-    fn run(&self, run: usize, known: usize, reached: &mut Extrapolation) -> RunResult {
-        self.run_after(0, run, known, reached)
-    }
-
     /// The median time per output token long after a burst that fills the batch. Another time than without the burst means that two sizes
     /// of the batch are stable: each brings so many requests into the engine as it needs to stay.
     pub(crate) fn seconds_per_token_after_a_burst(&self, known: usize) -> f64 {
         let mut reached = Extrapolation::default();
         let burst = self.rules.max_batch_size as usize;
-        let runs = (0..CAPACITY_RUNS).map(|run| self.run_after(burst, run, known, &mut reached).tpot[0]);
+        let runs = (0..CAPACITY_RUNS).map(|run| self.run_after(burst, run, known, &mut reached).latencies.tpot[0]);
         runs.sum::<f64>() / CAPACITY_RUNS as f64
     }
 
@@ -148,7 +132,7 @@ impl Question<'_> {
         let counted = known as f64 * (1.0 + TAIL / (1.0 - WARM_UP - TAIL));
         let filling = (counted * WARM_UP / (1.0 - WARM_UP)).max(self.while_filling());
         let mut coming = self.load.draw(burst, self.rate, self.replicas, &mut random);
-        coming.iter_mut().for_each(|request| request.at = 0.0);
+        coming.iter_mut().for_each(|request| request.arrived = 0.0);
         coming.extend(self.load.draw((counted + filling) as usize, self.rate, self.replicas, &mut random));
         let warm_up = (burst as f64 + filling) / coming.len().max(1) as f64;
         let off = spread(run, RUNS);
@@ -178,32 +162,13 @@ impl Question<'_> {
         let ended = served.iter().filter(|request| request.ended > from && request.ended <= until);
         let (requests, tokens) =
             ended.fold((0.0, 0.0), |(count, tokens), request| (count + 1.0, tokens + f64::from(request.output)));
-        let ttft = |request: &ServedRequest| request.first_token - request.arrived;
-        let tpot = |request: &ServedRequest| {
-            (request.output > 1).then(|| (request.ended - request.first_token) / f64::from(request.output - 1))
-        };
-        let within =
-            |time: Option<f64>, limit: Option<f64>| limit.is_none_or(|limit| time.is_none_or(|time| time <= limit));
-        let limits = &self.objectives;
-        let in_time = |request: &ServedRequest| within(Some(ttft(request)), limits.ttft);
-        let fluent = |request: &ServedRequest| within(tpot(request), limits.tpot);
-        let soon = |request: &ServedRequest| within(Some(request.ended - request.arrived), limits.e2e);
-        let met = |is_met: &dyn Fn(&ServedRequest) -> bool| {
-            judged.iter().filter(|request| is_met(request)).count() as f64 / judged.len() as f64
-        };
+        let latencies: Vec<Latencies> = judged.iter().map(ServedRequest::latencies).collect();
         RunResult {
             arrivals: (judged.len() - 1) as f64 / seconds,
             requests: requests / seconds,
             tokens: tokens / seconds,
-            waiting: judged.iter().map(ttft).sum::<f64>() / seconds,
-            ttft: percentiles(judged.iter().map(ttft).collect()),
-            tpot: percentiles(judged.iter().filter_map(tpot).collect()),
-            met: [
-                met(&in_time),
-                met(&fluent),
-                met(&soon),
-                met(&|request| in_time(request) && fluent(request) && soon(request)),
-            ],
+            waiting: latencies.iter().map(|request| request.ttft).sum::<f64>() / seconds,
+            latencies: Summary::of(&latencies, &self.objectives),
         }
     }
 
@@ -217,7 +182,7 @@ impl Question<'_> {
     fn capacity(&self, run: usize, reached: &mut Extrapolation) -> f64 {
         let mut random = Random::new(1000 + run as u64);
         let count = (10 * self.rules.max_batch_size as usize).clamp(600, 4000);
-        let coming: Vec<Coming> = self.load.draw(count, 1.0, 1, &mut random);
+        let coming: Vec<Request> = self.load.draw(count, 1.0, 1, &mut random);
         let mut scheduler = Scheduler::new(self.rules, self.costs, spread(run, CAPACITY_RUNS), random);
         let served = scheduler.serve(&coming, Some(usize::MAX));
         reached.merge(&scheduler.reached);
@@ -241,13 +206,6 @@ fn spread(run: usize, runs: usize) -> f64 {
     (share.powf(0.135) - (1.0 - share).powf(0.135)) / 0.1975
 }
 
-/// The median and the 95th percentile.
-pub(crate) fn percentiles(mut values: Vec<f64>) -> [f64; 2] {
-    values.sort_by(f64::total_cmp);
-    let at = |share: f64| values.get((values.len() as f64 * share) as usize).copied().unwrap_or(0.0);
-    [at(0.5), at(0.95)]
-}
-
 /// The median of numbers above 0, times a factor. Its interval reaches from the median ÷ `side` to the median × `side`.
 fn range(values: &[f64], factor: f64, least: f64) -> Range {
     let [value, _] = percentiles(values.to_vec());
@@ -266,7 +224,7 @@ fn share(values: &[f64]) -> Range {
 }
 
 /// The mean and the variance of a sample.
-fn mean_and_variance(values: &[f64]) -> (f64, f64) {
+pub(crate) fn mean_and_variance(values: &[f64]) -> (f64, f64) {
     let mean = values.iter().sum::<f64>() / values.len() as f64;
     let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
     (mean, squares / (values.len() as f64 - 1.0).max(1.0))

@@ -9,6 +9,7 @@ use std::collections::VecDeque;
 use trtllm_analysis::cost_model::Work;
 
 use crate::costs::CostEstimator;
+use crate::latencies::Latencies;
 use crate::measured_engine::{Cache, Policy, Request};
 use crate::random::Random;
 
@@ -48,21 +49,6 @@ impl HostTime {
     }
 }
 
-/// A request that arrives.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Coming {
-    pub(crate) at: f64,
-    pub(crate) prompt: u32,
-    pub(crate) cached: u32,
-    pub(crate) output: u32,
-}
-
-impl Coming {
-    pub(crate) fn of(request: &Request, at: f64) -> Self {
-        Self { at, prompt: request.prompt, cached: request.cached, output: request.output }
-    }
-}
-
 /// When a request received its first token and its last one.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct ServedRequest {
@@ -70,6 +56,12 @@ pub(crate) struct ServedRequest {
     pub(crate) first_token: f64,
     pub(crate) ended: f64,
     pub(crate) output: u32,
+}
+
+impl ServedRequest {
+    pub(crate) fn latencies(&self) -> Latencies {
+        Latencies::of(self.first_token - self.arrived, self.ended - self.arrived, self.output)
+    }
 }
 
 /// How far a run went beyond what is known, which decides whether its result can be trusted.
@@ -199,15 +191,16 @@ impl<'a> Scheduler<'a> {
         }
     }
 
-    /// Serves all requests. With `clients`, this many requests are in the engine at any time, regardless of their times of arrival.
-    pub(crate) fn serve(&mut self, coming: &[Coming], clients: Option<usize>) -> Vec<ServedRequest> {
+    /// Serves all requests, of which only the arrivals and the lengths matter. With `clients`, this many requests are in
+    /// the engine at any time, regardless of their times of arrival.
+    pub(crate) fn serve(&mut self, coming: &[Request], clients: Option<usize>) -> Vec<ServedRequest> {
         let mut served = vec![ServedRequest::default(); coming.len()];
         let (mut now, mut next) = (0.0, 0);
         // With the overlap scheduler, the batch that runs while the next one is formed.
         let mut before: Option<Running> = None;
         loop {
-            while let Some(request) = coming.get(next).filter(|request| clients.is_none() && request.at <= now) {
-                self.arrive(next, request.at, coming, &mut served);
+            while let Some(request) = coming.get(next).filter(|request| clients.is_none() && request.arrived <= now) {
+                self.arrive(next, request.arrived, coming, &mut served);
                 next += 1;
             }
             let mut work = self.schedule(coming);
@@ -229,7 +222,7 @@ impl<'a> Scheduler<'a> {
                 }
                 None if before.is_some() => {}
                 None => match coming.get(next).filter(|_| clients.is_none()) {
-                    Some(request) if self.active.is_empty() => now = request.at,
+                    Some(request) if self.active.is_empty() => now = request.arrived,
                     _ => return served,
                 },
             }
@@ -244,13 +237,13 @@ impl<'a> Scheduler<'a> {
         seconds
     }
 
-    fn arrive(&mut self, index: usize, at: f64, coming: &[Coming], served: &mut [ServedRequest]) {
+    fn arrive(&mut self, index: usize, at: f64, coming: &[Request], served: &mut [ServedRequest]) {
         served[index] = ServedRequest { arrived: at, output: coming[index].output, ..ServedRequest::default() };
         self.waiting.push_back(index);
     }
 
     /// Chooses the next batch. `None` if no request can run.
-    fn schedule(&mut self, coming: &[Coming]) -> Option<Work> {
+    fn schedule(&mut self, coming: &[Request]) -> Option<Work> {
         let mut batch = Batch::default();
         self.cache_is_full = false;
         let paused = self.schedule_decoding(coming, &mut batch);
@@ -259,7 +252,7 @@ impl<'a> Scheduler<'a> {
     }
 
     /// Returns whether requests were paused.
-    fn schedule_decoding(&mut self, coming: &[Coming], batch: &mut Batch) -> bool {
+    fn schedule_decoding(&mut self, coming: &[Request], batch: &mut Batch) -> bool {
         let (step, mut paused, mut index) = (1 + self.rules.draft_len, false, 0);
         while index < self.active.len() {
             let request = &self.active[index];
@@ -293,7 +286,7 @@ impl<'a> Scheduler<'a> {
     }
 
     /// Pauses the latest admitted request. Returns its index in `active`.
-    fn pause_last(&mut self, coming: &[Coming]) -> Option<usize> {
+    fn pause_last(&mut self, coming: &[Request]) -> Option<usize> {
         let last = self.active.iter().rposition(|request| request.blocks > 0 && !request.is_complete)?;
         let request = &mut self.active[last];
         self.blocks_left += i64::from(request.blocks);
@@ -302,7 +295,7 @@ impl<'a> Scheduler<'a> {
         Some(last)
     }
 
-    fn schedule_context(&mut self, coming: &[Coming], batch: &mut Batch, paused: bool) {
+    fn schedule_context(&mut self, coming: &[Request], batch: &mut Batch, paused: bool) {
         while self.active.len() < self.rules.max_batch_size as usize
             && let Some(request) = self.waiting.pop_front()
         {
@@ -345,7 +338,7 @@ impl<'a> Scheduler<'a> {
     }
 
     /// Gives a request its blocks, if there are enough. Cached tokens need no computation.
-    fn admit(&mut self, index: usize, coming: &[Coming], budget: u32) -> bool {
+    fn admit(&mut self, index: usize, coming: &[Request], budget: u32) -> bool {
         let request = &self.active[index];
         let known = &coming[request.request];
         let context = request.context;
@@ -378,7 +371,7 @@ impl<'a> Scheduler<'a> {
     }
 
     /// Starts the batch. The loop knows how many tokens it generates. Returns the requests that will receive some.
-    fn launch(&mut self, coming: &[Coming]) -> Vec<(usize, bool)> {
+    fn launch(&mut self, coming: &[Request]) -> Vec<(usize, bool)> {
         let (rules, random) = (self.rules, &mut self.random);
         let mut receivers = Vec::new();
         for request in &mut self.active {

@@ -47,7 +47,7 @@ fn seconds(report: &(u32, u32, usize, f64), prices: Four) -> f64 {
     let nothing = EqualWork { iterations: 1.0, seconds: base, ..EqualWork::default() };
     let costs = CostEstimator::new(&[nothing], prices).unwrap();
     let (prompt, output, requests, _) = *report;
-    let coming = vec![Coming { at: 0.0, prompt, cached: 0, output }; requests];
+    let coming = vec![Request { prompt, output, ..Request::default() }; requests];
     let served = Scheduler::new(RULES, &costs, 0.0, Random::new(1)).serve(&coming, None);
     served.iter().map(|request| request.ended).fold(0.0, f64::max)
 }
