@@ -10,13 +10,11 @@ pub mod text;
 use crate::metrics::page::Page;
 
 use negotiate::Format;
-use text::Dialect;
 
 /// Appends the page to `out`.
 pub fn render(page: &Page, format: Format, out: &mut Vec<u8>) {
     match format {
-        Format::Text => text::render(page, Dialect::Prometheus, out),
-        Format::OpenMetrics => text::render(page, Dialect::OpenMetrics, out),
+        Format::Text | Format::OpenMetrics => text::render(page, format, out),
         Format::Protobuf => protobuf::render(page, out),
     }
 }

@@ -66,9 +66,10 @@ const AS_PROTOBUF: Offer = Offer::new(
 #[must_use]
 pub fn format(accept: Option<&str>) -> Offer {
     let (mut best, mut text_refused) = ((AS_TEXT, 0.0), false);
-    for Range { offer, q, wildcard } in accept.unwrap_or_default().split(',').filter_map(supported_range) {
+    for range in accept.unwrap_or_default().split(',') {
+        let Some((offer, q)) = supported(range) else { continue };
         // A wildcard does not include a format that is refused by name.
-        text_refused |= !wildcard && q == 0.0 && offer == AS_TEXT;
+        text_refused |= !range.contains("/*") && q == 0.0 && offer == AS_TEXT;
         if q > best.1 {
             best = (offer, q);
         }
@@ -76,14 +77,8 @@ pub fn format(accept: Option<&str>) -> Offer {
     if text_refused && best.0 == AS_TEXT { AS_OPENMETRICS } else { best.0 }
 }
 
-/// A supported media range of the header.
-struct Range {
-    offer: Offer,
-    q: f64,
-    wildcard: bool,
-}
-
-fn supported_range(range: &str) -> Option<Range> {
+/// What a media range of the header asks for, and its `q`. Absent if it is not supported.
+fn supported(range: &str) -> Option<(Offer, f64)> {
     let (media_type, parameters) = range.split_once(';').unwrap_or((range, ""));
     let (mut q, mut escaping) = (1.0, None);
     let (mut version, mut proto, mut encoding) = (None, None, None);
@@ -108,7 +103,7 @@ fn supported_range(range: &str) -> Option<Range> {
         "*/*" | "text/*" => AS_TEXT,
         _ => return None,
     };
-    Some(Range { offer, q, wildcard: media_type.contains('*') })
+    Some((offer, q))
 }
 
 /// The element of `names` that equals `found` without regard to case; empty if there is none.

@@ -9,7 +9,7 @@ use crate::metrics::page::{Page, Sample, Value};
 use trtllm_fold::histogram::{Exemplar, Histogram};
 use trtllm_fold::native::{BucketSpan, ZERO_THRESHOLD};
 
-use super::text::EXEMPLAR_LABEL;
+use super::text::{Bucket, EXEMPLAR_LABEL, buckets};
 
 /// Appends the page to `out`.
 pub fn render(page: &Page, out: &mut Vec<u8>) {
@@ -56,12 +56,10 @@ fn series(metric: &Metric, sample: &Sample) -> proto::Metric {
 }
 
 fn histogram(histogram: &Histogram, with_native: bool) -> proto::Histogram {
-    let bounds = histogram.cumulative().map(|(bound, count)| (bound.value, count));
-    let bounds = bounds.chain([(f64::INFINITY, histogram.count())]);
-    let bucket = |((upper_bound, cumulative_count), exemplar): (_, Option<Exemplar>)| proto::Bucket {
+    let bucket = |Bucket { upper_bound, cumulative_count, exemplar, .. }| proto::Bucket {
         upper_bound,
         cumulative_count,
-        exemplar: exemplar.map(|exemplar| proto::Exemplar {
+        exemplar: exemplar.map(|exemplar: Exemplar| proto::Exemplar {
             label: vec![(&(EXEMPLAR_LABEL, exemplar.request)).into()],
             value: exemplar.value,
             timestamp: None,
@@ -71,7 +69,7 @@ fn histogram(histogram: &Histogram, with_native: bool) -> proto::Histogram {
     let classic = proto::Histogram {
         sample_count: histogram.count(),
         sample_sum: histogram.sum(),
-        bucket: bounds.zip(histogram.exemplars()).map(bucket).collect(),
+        bucket: buckets(histogram).map(bucket).collect(),
         ..Default::default()
     };
     if !with_native {

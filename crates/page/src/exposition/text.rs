@@ -1,4 +1,4 @@
-//! The Prometheus text format 0.0.4 and OpenMetrics 1.0.0: two dialects of one writer, without an allocation per
+//! The Prometheus text format 0.0.4 and OpenMetrics 1.0.0: two formats of one writer, without an allocation per
 //! sample.
 //!
 //! Written by hand, because Triton's readers match the bytes of 0.0.4, which prometheus-client does not write. Besides,
@@ -6,65 +6,72 @@
 
 use std::io::Write as _;
 
+use super::negotiate::Format;
 use crate::metrics::catalog::{Metric, MetricKind};
 use crate::metrics::page::{Page, Sample, Value};
-use trtllm_fold::histogram::Exemplar;
+use trtllm_fold::histogram::{Exemplar, Histogram};
 
 /// The label of an exemplar. With an id of at most 20 digits it stays below the 128 characters that OpenMetrics allows.
 pub(super) const EXEMPLAR_LABEL: &str = "request_id";
 
-/// The two formats. They differ in types, family names, units, exemplars and the spelling of numbers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Dialect {
-    /// 0.0.4, byte for byte as Triton writes its families: labels sorted, `le` last, whole numbers without a point.
-    Prometheus,
-    OpenMetrics,
-}
-
-/// Appends the page to `out`.
-pub fn render(page: &Page, dialect: Dialect, out: &mut Vec<u8>) {
-    let mut writer = TextWriter { dialect, out, digits: itoa::Buffer::new() };
+/// Appends the page to `out`, in one of the two text formats. They differ in types, family names, units, exemplars and
+/// the spelling of numbers. Text 0.0.4 is byte for byte as Triton writes its families: labels sorted, `le` last, whole
+/// numbers without a point.
+pub fn render(page: &Page, format: Format, out: &mut Vec<u8>) {
+    let is_openmetrics = format == Format::OpenMetrics;
+    let mut writer = TextWriter { is_openmetrics, out, digits: itoa::Buffer::new() };
     for (metric, samples) in page.families() {
         writer.header(metric, page.help(metric));
         for sample in samples {
             writer.sample(metric.name, sample);
         }
     }
-    if dialect == Dialect::OpenMetrics {
+    if is_openmetrics {
         out.extend_from_slice(b"# EOF\n");
     }
 }
 
 struct TextWriter<'a> {
-    dialect: Dialect,
+    is_openmetrics: bool,
     out: &'a mut Vec<u8>,
     digits: itoa::Buffer,
 }
 
 /// One bucket of a histogram: of our type, or of prometheus-client's.
-struct Bucket {
-    upper_bound: f64,
+pub(super) struct Bucket {
+    pub(super) upper_bound: f64,
     /// The bound as 0.0.4 spells it, if it is known: formatting a float costs more than copying it.
     text: Option<&'static str>,
-    cumulative_count: u64,
-    exemplar: Option<Exemplar>,
+    pub(super) cumulative_count: u64,
+    pub(super) exemplar: Option<Exemplar>,
+}
+
+/// The buckets of a histogram, the last of them without a bound.
+pub(super) fn buckets(histogram: &Histogram) -> impl Iterator<Item = Bucket> {
+    let bounds = histogram.cumulative().map(|(bound, count)| (bound.value, bound.text, count));
+    let bounds = bounds.chain([(f64::INFINITY, "+Inf", histogram.count())]);
+    bounds.zip(histogram.exemplars()).map(|((upper_bound, text, cumulative_count), exemplar)| Bucket {
+        upper_bound,
+        text: Some(text),
+        cumulative_count,
+        exemplar,
+    })
 }
 
 impl TextWriter<'_> {
     fn header(&mut self, metric: &Metric, help: &str) {
-        let (name, kind) = match (self.dialect, metric.kind) {
-            (Dialect::Prometheus, kind) => (metric.name, kind.name()),
+        let (name, kind) = match (self.is_openmetrics, metric.kind) {
             // OpenMetrics names a counter's family without `_total`.
-            (_, MetricKind::Counter) => (metric.name.strip_suffix("_total").unwrap_or(metric.name), "counter"),
+            (true, MetricKind::Counter) => (metric.name.strip_suffix("_total").unwrap_or(metric.name), "counter"),
             // `unknown` is the only type whose samples may have any name.
-            (_, MetricKind::LegacyCounter) => (metric.name, "unknown"),
+            (true, MetricKind::LegacyCounter) => (metric.name, "unknown"),
             (_, kind) => (metric.name, kind.name()),
         };
         // HELP needs no escaping: a test of the catalog forbids backslashes and newlines in it.
         self.push(["# HELP ", name, " ", help, "\n# TYPE ", name, " ", kind, "\n"]);
         // Parsers reject the whole page if the family's name does not end in the unit.
         let ends_in = |unit: &&str| name.strip_suffix(*unit).is_some_and(|stem| stem.ends_with('_'));
-        if let (Dialect::OpenMetrics, Some(unit)) = (self.dialect, metric.unit.filter(ends_in)) {
+        if let Some(unit) = metric.unit.filter(|unit| self.is_openmetrics && ends_in(unit)) {
             self.push(["# UNIT ", name, " ", unit, "\n"]);
         }
     }
@@ -72,15 +79,7 @@ impl TextWriter<'_> {
     fn sample(&mut self, name: &str, sample: &Sample) {
         match &sample.value {
             Value::Histogram(histogram) => {
-                let bounds = histogram.cumulative().map(|(bound, count)| (bound.value, bound.text, count));
-                let buckets = bounds.chain([(f64::INFINITY, "+Inf", histogram.count())]).zip(histogram.exemplars());
-                let bucket = |((upper_bound, text, cumulative_count), exemplar)| Bucket {
-                    upper_bound,
-                    text: Some(text),
-                    cumulative_count,
-                    exemplar,
-                };
-                self.histogram(name, sample, buckets.map(bucket), histogram.sum(), histogram.count());
+                self.histogram(name, sample, buckets(histogram), histogram.sum(), histogram.count());
             }
             Value::ClientHistogram(histogram) => {
                 let buckets = histogram.bucket.iter().map(|bucket| Bucket {
@@ -104,12 +103,13 @@ impl TextWriter<'_> {
     }
 
     fn histogram(&mut self, name: &str, sample: &Sample, buckets: impl Iterator<Item = Bucket>, sum: f64, count: u64) {
+        let [labels, le] = sample.labels.bucket();
         for bucket in buckets {
-            self.push([name, "_bucket", sample.labels.bucket()]);
+            self.push([name, "_bucket", labels, le]);
             self.bound(bucket.upper_bound, bucket.text);
             self.push(["\"} "]);
             self.integer(bucket.cumulative_count);
-            if let (Dialect::OpenMetrics, Some(Exemplar { request, value })) = (self.dialect, bucket.exemplar) {
+            if let Some(Exemplar { request, value }) = bucket.exemplar.filter(|_| self.is_openmetrics) {
                 self.push([" # {", EXEMPLAR_LABEL, "=\""]);
                 self.integer(request);
                 self.push(["\"} "]);
@@ -127,7 +127,7 @@ impl TextWriter<'_> {
     /// Writes a bound. OpenMetrics spells bounds as Go does. Prometheus spells the bounds of our protobuf format in the
     /// same way, so another spelling here would make another series of each bucket.
     fn bound(&mut self, value: f64, text: Option<&str>) {
-        let plain = self.dialect == Dialect::Prometheus || value == 0.0 || (1e-4..1e6).contains(&value);
+        let plain = !self.is_openmetrics || value == 0.0 || (1e-4..1e6).contains(&value);
         match text {
             _ if value == f64::INFINITY => self.push(["+Inf"]),
             Some(text) if plain => {
@@ -163,7 +163,7 @@ impl TextWriter<'_> {
 
     /// In OpenMetrics, adds `.0` to a whole number.
     fn point_if_whole(&mut self, value: f64) {
-        if self.dialect == Dialect::OpenMetrics && value.fract() == 0.0 {
+        if self.is_openmetrics && value.fract() == 0.0 {
             self.push([".0"]);
         }
     }

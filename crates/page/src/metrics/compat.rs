@@ -5,7 +5,7 @@
 use trtllm_engines::Engine;
 
 use super::catalog::Table;
-use super::catalog::table::{DYNAMO, TRITON_CORE, TRTLLM, VLLM};
+use super::catalog::table::{dynamo, triton_core, trtllm, vllm};
 use super::engine_series::EngineSeries;
 use super::engine_view::EngineView;
 use super::page::Page;
@@ -31,20 +31,20 @@ impl EngineSeries {
     pub(super) fn write_compat(&self, engine: &EngineView<'_>, sets: CompatSets, page: &mut Page) {
         let model = self.name.model.as_str();
         if sets.trtllm {
-            FamilyWriter::new(page, &self.trtllm_labels(engine.engine)).table(TRTLLM, engine);
+            FamilyWriter::new(page, &self.trtllm_labels(engine.engine)).table(trtllm::WRITE, engine);
             // Dynamo's worker calls every engine `trtllm`. Only a worker that decodes receives a KV cache, so `decode`
             // is the mode of all transfers.
             let theirs = [("disaggregation_mode", "decode"), ("engine_type", "trtllm"), ("model_name", model)];
-            FamilyWriter::new(page, &self.compat_labels(theirs, Table::Dynamo)).table(DYNAMO, engine);
+            FamilyWriter::new(page, &self.compat_labels(theirs, Table::Dynamo)).table(dynamo::WRITE, engine);
         }
         if sets.vllm {
             // vLLM numbers the engines of one server from 0. Here, such a number would pass to another engine when an
             // engine disappears, so all engines have 0, and the label `version` distinguishes them.
             let labels = self.compat_labels([("engine", "0"), ("model_name", model)], Table::Vllm);
-            FamilyWriter::new(page, &labels).table(VLLM, engine);
+            FamilyWriter::new(page, &labels).table(vllm::WRITE, engine);
         }
         if sets.triton_core {
-            FamilyWriter::new(page, &self.labels).table(TRITON_CORE, engine);
+            FamilyWriter::new(page, &self.labels).table(triton_core::WRITE, engine);
         }
     }
 

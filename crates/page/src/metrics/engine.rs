@@ -7,7 +7,10 @@ use trtllm_engines::EngineSlot;
 use trtllm_records::ErrorKind;
 use trtllm_records::orchestrator::SOURCE as ORCHESTRATOR;
 
-use super::catalog::table::{ALL, ENGINES, ORCHESTRATORS, TRITON, kv_cache_blocks};
+use super::catalog::table::triton::{self, kv_cache_blocks};
+use super::catalog::table::{
+    benchmark, engine_counters, engine_gauges, engine_gpus, engine_histograms, orchestrator, verdict,
+};
 use super::catalog::{Group, Id, Table};
 use super::compat::CompatSets;
 use super::engine_series::EngineSeries;
@@ -42,20 +45,23 @@ impl EngineSeries {
                 headroom: judged.headroom(),
             };
             let mut writer = FamilyWriter::new(page, &self.labels);
-            ALL.iter().for_each(|table| writer.table(table, &view));
+            writer.table(engine_gpus::WRITE, &view);
+            writer.table(verdict::WRITE, &view);
             if self.name.source == ORCHESTRATOR || engine.orchestrator().is_some() {
                 let labels = self
                     .orchestrator
                     .get_or_init(|| SeriesLabels::new(Arc::clone(self.labels.base()), &[Table::Orchestrator]));
-                FamilyWriter::new(page, labels).table(ORCHESTRATORS, &view);
+                FamilyWriter::new(page, labels).table(orchestrator::WRITE, &view);
                 return;
             }
             let is_visual_gen = view.latest.is_some_and(|latest| latest.is_visual_gen);
             let is_shown = |id| !is_visual_gen || OF_VISUAL_GEN.contains(&id);
-            ENGINES.iter().for_each(|table| writer.table_if(table, &view, is_shown));
+            for table in [engine_counters::WRITE, engine_histograms::WRITE, engine_gauges::WRITE, benchmark::WRITE] {
+                writer.table_if(table, &view, is_shown);
+            }
             // The other families of this table have the label values of the original metrics specification.
             let has_spec = |id: Id| compat.spec || id.metric().group != Group::Compat;
-            writer.table_if(TRITON, &view, |id| is_shown(id) && has_spec(id));
+            writer.table_if(triton::WRITE, &view, |id| is_shown(id) && has_spec(id));
             if !is_visual_gen {
                 self.write_compat(&view, compat, page);
             }

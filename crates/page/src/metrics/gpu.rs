@@ -3,7 +3,8 @@
 use trtllm_records::gpu::{GpuInventory, NvmlState};
 
 use super::catalog::Id;
-use super::catalog::table::{GPUS, GpuView, MIG_INSTANCES, text};
+use super::catalog::table::gpu::{self, GpuView, text};
+use super::catalog::table::mig;
 use super::page::{Labels, Page};
 use super::series_labels::{LabelCache, SeriesLabels};
 use super::writer::FamilyWriter;
@@ -16,10 +17,10 @@ pub fn gpu_page(inventory: &GpuInventory, cache: &mut LabelCache, page: &mut Pag
         let uuid = gpu.identity.uuid.as_str();
         for instance in &gpu.readings.mig {
             let labels = cache.of(&mut before, uuid, Some(&instance.uuid));
-            FamilyWriter::new(page, labels).table(MIG_INSTANCES, instance);
+            FamilyWriter::new(page, labels).table(mig::WRITE, instance);
         }
         let view = GpuView { gpu, readings: &gpu.readings, health: &gpu.readings.health, driver_version };
-        FamilyWriter::new(page, cache.of(&mut before, uuid, None)).table(GPUS, &view);
+        FamilyWriter::new(page, cache.of(&mut before, uuid, None)).table(gpu::WRITE, &view);
     }
     let unlabelled = SeriesLabels::new(Labels::default(), &[]);
     let mut node = FamilyWriter::new(page, &unlabelled);
@@ -57,7 +58,7 @@ mod tests {
         gpu_page(&inventory, &mut LabelCache::default(), &mut page);
         let events = page.samples().iter().filter(|sample| sample.metric == Id::GpuClocksEvent);
         let active = events.filter(|sample| sample.value == Value::from(true));
-        let active: Vec<&str> = active.map(|sample| sample.labels.pairs()[1].1.as_str()).collect();
+        let active: Vec<&str> = active.map(|sample| sample.labels.pairs()[1].1).collect();
         assert_eq!(active, ["sw_power_cap", "display_clock_setting"]);
     }
 }

@@ -1,22 +1,17 @@
 //! The labels of one series: their text, which every scrape copies, and the pairs for formats that are not text.
 
 use std::borrow::Cow;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 type Pair = (Cow<'static, str>, Cow<'static, str>);
 
-/// Labels sorted by name. A page has thousands of such sets. So they share the pairs of a common base, and texts that
-/// only some formats or series need are built on first use.
+/// Labels sorted by name. A page has thousands of such sets, so they share the pairs of a common base.
 #[derive(Debug, Clone)]
 pub struct Labels {
     series: Box<str>,
     base: Option<Arc<Labels>>,
     /// The pairs that these labels add to `base`, in the order given.
     own: Box<[Pair]>,
-    /// All pairs, for formats that are not text.
-    pairs: OnceLock<Box<[(String, String)]>>,
-    /// The text of [`Labels::bucket`], for histograms.
-    bucket: OnceLock<Box<str>>,
 }
 
 impl PartialEq for Labels {
@@ -56,12 +51,14 @@ impl Labels {
     }
 
     fn build(base: Option<Arc<Self>>, own: Box<[Pair]>) -> Self {
-        let mut labels = Self { series: Box::default(), base, own, pairs: OnceLock::new(), bucket: OnceLock::new() };
-        labels.series = series_text(&labels.sorted());
+        let mut labels = Self { series: Box::default(), base, own };
+        labels.series = series_text(&labels.pairs());
         labels
     }
 
-    fn sorted(&self) -> Vec<(&str, &str)> {
+    /// All pairs, sorted by name.
+    #[must_use]
+    pub fn pairs(&self) -> Vec<(&str, &str)> {
         let (mut all, mut part) = (Vec::with_capacity(8), Some(self));
         while let Some(labels) = part {
             all.extend(labels.own.iter().map(|(name, value)| (&**name, &**value)));
@@ -71,25 +68,20 @@ impl Labels {
         all
     }
 
-    #[must_use]
-    pub fn pairs(&self) -> &[(String, String)] {
-        let owned = |(name, value): (&str, &str)| (name.to_owned(), value.to_owned());
-        self.pairs.get_or_init(|| self.sorted().into_iter().map(owned).collect())
-    }
-
     /// The labels as text, `{a="1",b="2"} ` with escaped values. A space if there are no labels.
     #[must_use]
     pub fn series(&self) -> &str {
         &self.series
     }
 
-    /// Like [`Labels::series`], but it ends before the bound of a bucket: `{a="1",b="2",le="`.
+    /// Like [`Labels::series`], but it ends before the bound of a bucket: `{a="1",b="2",le="`. In two parts, so that
+    /// nothing is copied.
     #[must_use]
-    pub fn bucket(&self) -> &str {
-        self.bucket.get_or_init(|| match self.series.strip_suffix("} ") {
-            Some(labels) => format!("{labels},le=\"").into_boxed_str(),
-            None => "{le=\"".into(),
-        })
+    pub fn bucket(&self) -> [&str; 2] {
+        match self.series.strip_suffix("} ") {
+            Some(labels) => [labels, ",le=\""],
+            None => ["", "{le=\""],
+        }
     }
 }
 
@@ -138,18 +130,17 @@ mod tests {
         let base = Arc::new(Labels::new([("version", "1"), ("model", "a\"b\\c\nd")]));
         let labels = Labels::extend(&base, [("request_type", "max")]);
         assert_eq!(labels.series(), r#"{model="a\"b\\c\nd",request_type="max",version="1"} "#);
-        assert_eq!(labels.bucket(), r#"{model="a\"b\\c\nd",request_type="max",version="1",le=""#);
-        assert_eq!((Labels::default().series(), Labels::default().bucket()), (" ", "{le=\""));
+        assert_eq!(labels.bucket().concat(), r#"{model="a\"b\\c\nd",request_type="max",version="1",le=""#);
+        assert_eq!((Labels::default().series(), &*Labels::default().bucket().concat()), (" ", "{le=\""));
     }
 
     #[test]
     fn pairs_are_sorted_and_unescaped() {
         let given = [("a", r#"x\"} ,b="y"#), ("b", "line\nline\\n"), ("c", ""), ("d", "é")];
         let labels = Arc::new(Labels::new(given.into_iter().rev()));
-        let pairs: Vec<(&str, &str)> = labels.pairs().iter().map(|(n, v)| (n.as_str(), v.as_str())).collect();
-        assert_eq!(pairs, given);
+        assert_eq!(labels.pairs(), given);
         let extended = Labels::extend(&Arc::new(Labels::extend(&labels, [("e", "1")])), [("aa", "2")]);
-        let names: Vec<&str> = extended.pairs().iter().map(|(name, _)| name.as_str()).collect();
+        let names: Vec<&str> = extended.pairs().into_iter().map(|(name, _)| name).collect();
         assert_eq!(names, ["a", "aa", "b", "c", "d", "e"]);
         assert_eq!(Labels::default().pairs(), []);
     }

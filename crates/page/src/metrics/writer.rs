@@ -96,6 +96,6 @@ impl<'p> FamilyWriter<'p> {
 
     /// Whether all series of the engine have this label.
     pub(super) fn has_label(&self, name: &str) -> bool {
-        self.labels.base().pairs().iter().any(|(own, _)| own == name)
+        self.labels.base().pairs().iter().any(|(own, _)| *own == name)
     }
 }

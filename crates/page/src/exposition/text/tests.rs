@@ -13,16 +13,16 @@ use crate::metrics::catalog::{CATALOG, Id};
 use crate::metrics::page::Labels;
 use trtllm_fold::histogram::{Histogram, RATIO, TOKEN_LENGTH, TRANSFER_BYTES};
 
-fn text(page: &Page, dialect: Dialect) -> String {
+fn text(page: &Page, format: Format) -> String {
     let mut out = Vec::new();
-    render(page, dialect, &mut out);
+    render(page, format, &mut out);
     String::from_utf8(out).unwrap()
 }
 
 fn openmetrics(metric: Id, value: impl Into<Value>) -> String {
     let mut page = Page::default();
     page.push(metric, &Arc::new(Labels::new([("model", "a\"b"), ("version", "1")])), value);
-    text(&page, Dialect::OpenMetrics)
+    text(&page, Format::OpenMetrics)
 }
 
 #[test]
@@ -32,7 +32,7 @@ fn a_gauge_is_written_as_triton_writes_it() {
     page.push(Id::KvCacheBlockMetrics, &Arc::new(labels.with("kv_cache_block_type", "fraction")), 0.4875);
     page.push(Id::KvCacheBlockMetrics, &Arc::new(labels.with("kv_cache_block_type", "max")), 6239_i64);
     assert_eq!(
-        text(&page, Dialect::Prometheus),
+        text(&page, Format::Text),
         "# HELP nv_trt_llm_kv_cache_block_metrics TRT LLM KV cache block metrics\n\
          # TYPE nv_trt_llm_kv_cache_block_metrics gauge\n\
          nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type=\"fraction\",model=\"tensorrt_llm\",\
@@ -48,7 +48,7 @@ fn le_comes_last_and_buckets_are_cumulative() {
     histogram.observe(5000.0);
     let mut page = Page::default();
     page.push(Id::InputTokenLen, &Arc::new(Labels::new([("zone", "a")])), &histogram);
-    let text = text(&page, Dialect::Prometheus);
+    let text = text(&page, Format::Text);
     let lines: Vec<&str> = text.lines().skip(2).collect();
     assert_eq!(lines[0], "nv_llm_input_token_len_bucket{zone=\"a\",le=\"10\"} 1");
     assert_eq!(lines[5], "nv_llm_input_token_len_bucket{zone=\"a\",le=\"+Inf\"} 2");
@@ -58,15 +58,15 @@ fn le_comes_last_and_buckets_are_cumulative() {
 
 #[test]
 fn an_empty_page_has_only_the_end_that_openmetrics_wants() {
-    assert_eq!(text(&Page::default(), Dialect::Prometheus), "");
-    assert_eq!(text(&Page::default(), Dialect::OpenMetrics), "# EOF\n");
+    assert_eq!(text(&Page::default(), Format::Text), "");
+    assert_eq!(text(&Page::default(), Format::OpenMetrics), "# EOF\n");
 }
 
 #[test]
 fn floats_have_no_exponent_and_no_needless_point() {
     let spelled = [0.4875, 1e-7, 1e21, 3.0, 0.1 + 0.2].map(|value| {
         let mut out = Vec::new();
-        TextWriter { dialect: Dialect::Prometheus, out: &mut out, digits: itoa::Buffer::new() }.float(value);
+        TextWriter { is_openmetrics: false, out: &mut out, digits: itoa::Buffer::new() }.float(value);
         String::from_utf8(out).unwrap()
     });
     assert_eq!(spelled, ["0.4875", "0.0000001", "1000000000000000000000", "3", "0.30000000000000004"]);
@@ -102,7 +102,7 @@ fn openmetrics_spells_bounds_as_go_does_with_and_without_a_known_text() {
     let spelled = |value: f64| {
         [Some(value.to_string()), None].map(|text| {
             let mut out = Vec::new();
-            let mut writer = TextWriter { dialect: Dialect::OpenMetrics, out: &mut out, digits: itoa::Buffer::new() };
+            let mut writer = TextWriter { is_openmetrics: true, out: &mut out, digits: itoa::Buffer::new() };
             writer.bound(value, text.as_deref());
             String::from_utf8(out).unwrap()
         })
@@ -234,7 +234,7 @@ fn all_families() -> Vec<(&'static Metric, Vec<Series>)> {
 fn every_family_means_the_same_as_when_prometheus_client_writes_it() {
     let families = all_families();
     let mut ours = Vec::new();
-    let mut writer = TextWriter { dialect: Dialect::OpenMetrics, out: &mut ours, digits: itoa::Buffer::new() };
+    let mut writer = TextWriter { is_openmetrics: true, out: &mut ours, digits: itoa::Buffer::new() };
     for (metric, series) in &families {
         writer.header(metric, metric.help);
         for (labels, value) in series {

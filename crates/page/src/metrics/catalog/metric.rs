@@ -1,4 +1,4 @@
-//! What the catalog says about one family, and the constructors that the tables use.
+//! What the catalog says about one family, and the methods with which the tables define it.
 
 use trtllm_records::named_variants::named_variants;
 use trtllm_records::schema::When;
@@ -115,6 +115,53 @@ pub struct Metric {
 }
 
 impl Metric {
+    /// What the families of one area have in common: a family without a name. Each definition of a family starts from
+    /// it.
+    pub(super) const fn area(group: Group, stability: Stability, labels: &'static [&'static str]) -> Self {
+        // Of engines and GPUs, each family of the default page is marked. Of the others, each is on it.
+        let in_default = match group {
+            Group::Engine | Group::Gpu => InDefault::Nothing,
+            Group::Triton | Group::Compat | Group::Exporter => InDefault::Everything,
+        };
+        Self {
+            name: "",
+            kind: MetricKind::Gauge,
+            group,
+            stability,
+            unit: None,
+            labels,
+            variant: None,
+            help: "",
+            gateway_help: None,
+            feeds: "",
+            like: None,
+            when: &[],
+            set: "",
+            in_default,
+        }
+    }
+
+    /// An area of families of another project, in this set of `--metrics.compat`.
+    pub(super) const fn compat(set: &'static str, labels: &'static [&'static str]) -> Self {
+        Self { set, ..Self::area(Group::Compat, Stability::Inherited, labels) }
+    }
+
+    pub(super) const fn gauge(self, name: &'static str) -> Self {
+        Self { kind: MetricKind::Gauge, name, ..self }
+    }
+
+    pub(super) const fn counter(self, name: &'static str) -> Self {
+        Self { kind: MetricKind::Counter, name, ..self }
+    }
+
+    pub(super) const fn legacy_counter(self, name: &'static str) -> Self {
+        Self { kind: MetricKind::LegacyCounter, name, ..self }
+    }
+
+    pub(super) const fn histogram(self, name: &'static str) -> Self {
+        Self { kind: MetricKind::Histogram, name, ..self }
+    }
+
     #[must_use]
     pub const fn is_in(&self, profile: Profile) -> bool {
         matches!(profile, Profile::Full) || !matches!(self.in_default, InDefault::Nothing)
@@ -188,78 +235,5 @@ impl Metric {
     pub(super) const fn when(mut self, when: &'static [When]) -> Self {
         self.when = when;
         self
-    }
-}
-
-/// What the families of one area have in common. Each definition of a family starts from it.
-#[derive(Clone, Copy)]
-pub(super) struct Area {
-    group: Group,
-    stability: Stability,
-    labels: &'static [&'static str],
-    when: &'static [When],
-    set: &'static str,
-    in_default: InDefault,
-}
-
-impl Area {
-    pub(super) const fn new(group: Group, stability: Stability, labels: &'static [&'static str]) -> Self {
-        // Of engines and GPUs, each family of the default page is marked. Of the others, each is on it.
-        let in_default = match group {
-            Group::Engine | Group::Gpu => InDefault::Nothing,
-            Group::Triton | Group::Compat | Group::Exporter => InDefault::Everything,
-        };
-        Self { group, stability, labels, when: &[], set: "", in_default }
-    }
-
-    /// The statistics that feed the families of the area.
-    pub(super) const fn when(self, when: &'static [When]) -> Self {
-        Self { when, ..self }
-    }
-
-    /// An area whose families are all on the default page.
-    pub(super) const fn in_default(self) -> Self {
-        Self { in_default: InDefault::Everything, ..self }
-    }
-
-    /// An area of families of another project, in this set of `--metrics.compat`.
-    pub(super) const fn compat(set: &'static str, labels: &'static [&'static str]) -> Self {
-        Self { set, ..Self::new(Group::Compat, Stability::Inherited, labels) }
-    }
-
-    pub(super) const fn gauge(self, name: &'static str) -> Metric {
-        self.family(MetricKind::Gauge, name)
-    }
-
-    pub(super) const fn counter(self, name: &'static str) -> Metric {
-        self.family(MetricKind::Counter, name)
-    }
-
-    pub(super) const fn legacy_counter(self, name: &'static str) -> Metric {
-        self.family(MetricKind::LegacyCounter, name)
-    }
-
-    pub(super) const fn histogram(self, name: &'static str) -> Metric {
-        self.family(MetricKind::Histogram, name)
-    }
-
-    const fn family(self, kind: MetricKind, name: &'static str) -> Metric {
-        let Self { group, stability, labels, when, set, in_default } = self;
-        Metric {
-            name,
-            kind,
-            group,
-            stability,
-            unit: None,
-            labels,
-            variant: None,
-            help: "",
-            gateway_help: None,
-            feeds: "",
-            like: None,
-            when,
-            set,
-            in_default,
-        }
     }
 }

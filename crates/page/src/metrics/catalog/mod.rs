@@ -1,6 +1,6 @@
-//! Defines every metric of the page once, in page order: name, type, unit, labels and their values, stability, help, the
-//! fields that feed it, and the closure that reads it. The page, the renderers, the metrics reference and the tests all
-//! read this table. Few other texts of the code spell a metric's name, and a test checks these names.
+//! Defines every metric of the page once, in page order: name, type, unit, labels and their values, stability, help,
+//! the fields that feed it, and the closure that reads it. The page, the renderers, the metrics reference and the tests
+//! all read this table. Few other texts of the code spell a metric's name, and a test checks these names.
 
 pub mod feeds;
 mod id;

@@ -1,12 +1,13 @@
-//! The data of the exporter's own families, and the collector that encodes them in the order of the catalog. The catalog describes
-//! each family, and its entry provides the series.
+//! The data of the exporter's own families, and the collector that encodes them in the order of the catalog. The
+//! catalog describes each family, and its entry provides the series.
 
 use std::fmt;
 use std::sync::Arc;
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{
-    DescriptorEncoder, EncodeCounterValue, EncodeGaugeValue, EncodeLabelSet, EncodeMetric, MetricEncoder,
+    DescriptorEncoder, EncodeCounterValue, EncodeGaugeValue, EncodeLabelSet, EncodeMetric, LabelSetEncoder,
+    MetricEncoder,
 };
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
@@ -15,7 +16,7 @@ use prometheus_client::registry::Unit;
 
 use super::HttpMetrics;
 use super::process::ProcessReadings;
-use crate::metrics::catalog::table::EXPORTER;
+use crate::metrics::catalog::table::exporter;
 use crate::metrics::catalog::{Id, MetricKind, Profile};
 use crate::metrics::page::Labels;
 use trtllm_engines::SourceStatus;
@@ -41,7 +42,7 @@ pub(in crate::metrics) struct OwnMetrics {
 impl Collector for OwnMetrics {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let mut writer = OwnWriter { encoder, family: Id::BuildInfo, result: Ok(()) };
-        for (family, write) in EXPORTER.iter().filter(|(family, _)| family.metric().is_in(self.profile)) {
+        for (family, write) in exporter::WRITE.iter().filter(|(family, _)| family.metric().is_in(self.profile)) {
             writer.family = *family;
             write(self, &mut writer);
         }
@@ -54,13 +55,19 @@ impl OwnMetrics {
     pub(in crate::metrics) fn by_source<V>(
         &self,
         read: impl Fn(&SourceStatus) -> Option<V>,
-    ) -> impl Iterator<Item = (&[(String, String)], V)> {
-        self.sources.iter().filter_map(move |(labels, source)| Some((labels.pairs(), read(source)?)))
+    ) -> impl Iterator<Item = (&Labels, V)> {
+        self.sources.iter().filter_map(move |(labels, source)| Some((&**labels, read(source)?)))
     }
 
     /// The inventory, unless NVML is off.
     pub(in crate::metrics) fn nvml(&self) -> Option<&GpuInventory> {
         (self.gpus.nvml != NvmlState::Off).then_some(&*self.gpus)
+    }
+}
+
+impl EncodeLabelSet for &Labels {
+    fn encode(&self, encoder: &mut LabelSetEncoder<'_>) -> fmt::Result {
+        self.pairs().encode(encoder)
     }
 }
 

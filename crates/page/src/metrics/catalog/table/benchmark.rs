@@ -3,7 +3,7 @@
 use trtllm_records::BenchReport;
 use trtllm_records::bench_report::Percentiles;
 
-use super::{Area, ENGINE, EngineView, FamilyWriter, When, families, unknown};
+use super::{ENGINE, EngineView, FamilyWriter, Metric, When, families, unknown};
 
 const STATISTICS: &[&str] = &["p50", "p90", "p95", "p99", "min", "max", "avg"];
 const SETTINGS: &[&str] = &[
@@ -19,7 +19,7 @@ const SETTINGS: &[&str] = &[
 ];
 
 /// The area of the families of a benchmark's report.
-const BENCH: Area = ENGINE.when(&[When::Report]);
+const BENCH: Metric = ENGINE.when(&[When::Report]);
 
 /// Longest value of a label, in characters.
 const MAX_LABEL: usize = 64;

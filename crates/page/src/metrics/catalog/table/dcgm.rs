@@ -3,9 +3,9 @@
 
 use trtllm_records::gpu::{GpuActivity, GpuMemory, GpuReadings, NvLinkErrors};
 
-use super::{Area, FamilyWriter, families};
+use super::{FamilyWriter, Metric, families};
 
-const DCGM: Area = Area::compat(
+const DCGM: Metric = Metric::compat(
     "dcgm",
     &["DCGM_FI_DRIVER_VERSION", "Hostname", "UUID", "device", "gpu", "hostname", "modelName", "pci_bus_id"],
 );

@@ -2,9 +2,9 @@
 //! trtllm`). The reference page (`src/tools/metrics.md`) lists the families that are missing here because no statistics
 //! have their values.
 
-use super::{Area, EngineView, FamilyWriter, Id, families, increased, seen};
+use super::{EngineView, FamilyWriter, Id, Metric, families, increased, seen};
 
-const DYNAMO: Area = Area::compat("dynamo", &["disaggregation_mode", "engine_type", "model_name"]);
+const DYNAMO: Metric = Metric::compat("dynamo", &["disaggregation_mode", "engine_type", "model_name"]);
 
 families! {
     Dynamo of EngineView<'_> => FamilyWriter<'_>;

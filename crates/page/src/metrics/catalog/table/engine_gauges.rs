@@ -49,8 +49,8 @@ families! {
         let seconds = engine.load.and(engine.engine.observed.fold.oldest_waiting_seconds())?;
         Some(if engine.engine.state == EngineState::Idle { 0.0 } else { seconds })
     }) = ENGINE.gauge("nv_trt_llm_oldest_waiting_request_seconds").unit("seconds")
-        .help("Seconds that the oldest request in the queue has waited, as rows of requests show it; at least that long \
-            for the PyTorch engine, whose rows leave some waiting requests out.").feeds("requestStats");
+        .help("Seconds that the oldest request in the queue has waited, as rows of requests show it; at least that \
+            long for the PyTorch engine, whose rows leave some waiting requests out.").feeds("requestStats");
     QueuedRequestsByPhase(|engine, series| {
         let batch = engine.load?.inflight?;
         series.all([batch.num_queued_context_requests, batch.num_queued_gen_requests])
@@ -81,8 +81,9 @@ families! {
         series.all(sources.map(|source| (source == engine.requests.source).then_some(1_u64)))
     }) = ENGINE.gauge("nv_trt_llm_request_latency_info")
         .by("from", &["none", "request_stats", "perf_metrics", "server_metrics", "otlp"])
-        .help("1 for the source of the request latency histograms: perf_metrics and otlp are exact, server_metrics is exact to \
-            the buckets of the server, request_stats is accurate to one iteration.").when(&[When::Rows, When::Entries]);
+        .help("1 for the source of the request latency histograms: perf_metrics and otlp are exact, server_metrics is \
+            exact to the buckets of the server, request_stats is accurate to one iteration.")
+        .when(&[When::Rows, When::Entries]);
     BatchSizeLimit(|engine, series| {
         let EngineLimits { fixed, tuner, runtime } = engine.latest?.batch_size_limits;
         series.all([fixed, tuner, runtime])

@@ -1,9 +1,9 @@
 //! The GPUs of an engine, with their energy, time and price.
 
-use super::{Area, ENGINE, EngineView, FamilyWriter, When, families};
+use super::{ENGINE, EngineView, FamilyWriter, Metric, When, families};
 
 /// The area of the families that any engine with a GPU has.
-const GPUS: Area = ENGINE.when(&[When::Any]).in_default();
+const GPUS: Metric = ENGINE.when(&[When::Any]).in_default();
 
 families! {
     EngineGpus of EngineView<'_> => FamilyWriter<'_>;

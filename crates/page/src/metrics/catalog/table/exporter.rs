@@ -6,13 +6,13 @@ use trtllm_records::{ErrorKind, PublisherRefusal, RejectReason, SpanDrop, SpanLo
 use trtllm_service::log;
 use trtllm_service::supervise::{self, Task};
 
-use super::{Area, Group, InDefault, Stability, families};
+use super::{Group, InDefault, Metric, Stability, families};
 use crate::build;
 use crate::metrics::own::{HttpRefusal, OwnMetrics, OwnWriter};
 
-const EXPORTER: Area = Area::new(Group::Exporter, Stability::Stable, &[]);
-const SOURCE: Area = Area::new(Group::Exporter, Stability::Stable, &["model", "source", "version"]);
-const PROCESS: Area = Area::new(Group::Exporter, Stability::Inherited, &[]);
+const EXPORTER: Metric = Metric::area(Group::Exporter, Stability::Stable, &[]);
+const SOURCE: Metric = Metric::area(Group::Exporter, Stability::Stable, &["model", "source", "version"]);
+const PROCESS: Metric = Metric::area(Group::Exporter, Stability::Inherited, &[]);
 
 families! {
     Exporter of OwnMetrics => OwnWriter<'_>;
@@ -76,8 +76,9 @@ families! {
         .help("OTLP spans that were forwarded to the next receiver.");
     SpansLost(|own, series| {
         series.by_source_and_variant(own, |source| source.spans_forwarded.map(|spans| spans.lost).into_iter().flatten())
-    }) = SOURCE.counter("trtllm_exporter_spans_forward_dropped_total").experimental().shown_in_default(InDefault::Nothing)
-        .by("reason", &SpanLoss::NAMES).help("OTLP spans that were not forwarded to the next receiver, by reason.");
+    }) = SOURCE.counter("trtllm_exporter_spans_forward_dropped_total").experimental()
+        .shown_in_default(InDefault::Nothing).by("reason", &SpanLoss::NAMES)
+        .help("OTLP spans that were not forwarded to the next receiver, by reason.");
     IngestConnections(|own, series| series.all(own.by_source(|source| source.connections))) =
         SOURCE.gauge("trtllm_exporter_ingest_connections")
         .help("Publishers of the engine that are connected to an ingest socket.");
@@ -133,8 +134,9 @@ families! {
         EXPORTER.counter("trtllm_exporter_recorder_dropped_total").experimental()
         .help("Messages of engines that the flight recorder has dropped, because its queue was full or writes to disk \
             failed.");
-    RecorderErrors(|own| own.recorder.as_ref()?.errors.get()) = EXPORTER.counter("trtllm_exporter_recorder_errors_total")
-        .experimental().help("Failed attempts of the flight recorder to write to disk.");
+    RecorderErrors(|own| own.recorder.as_ref()?.errors.get()) =
+        EXPORTER.counter("trtllm_exporter_recorder_errors_total").experimental()
+        .help("Failed attempts of the flight recorder to write to disk.");
     RecorderSize(|own| own.recorder.as_ref()?.bytes.get()) = EXPORTER.gauge("trtllm_exporter_recorder_size_bytes")
         .unit("bytes").experimental().help("Size of all files of the flight recorder in bytes.");
 

@@ -8,10 +8,10 @@ use trtllm_records::gpu::{
 };
 use trtllm_records::named_numbers::NamedNumbers as _;
 
-use super::{Area, FamilyWriter, Group, InDefault, Stability, Value, families};
+use super::{FamilyWriter, Group, InDefault, Metric, Stability, Value, families};
 
-const TRITON: Area = Area::new(Group::Gpu, Stability::Inherited, &["gpu_uuid"]).in_default();
-const GPU: Area = Area::new(Group::Gpu, Stability::Stable, &["gpu_uuid"]);
+const TRITON: Metric = Metric::area(Group::Gpu, Stability::Inherited, &["gpu_uuid"]).in_default();
+const GPU: Metric = Metric::area(Group::Gpu, Stability::Stable, &["gpu_uuid"]);
 
 /// One GPU at one moment.
 pub(in crate::metrics) struct GpuView<'g> {

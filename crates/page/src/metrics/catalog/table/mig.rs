@@ -2,10 +2,10 @@
 
 use trtllm_records::gpu::MigInstance;
 
-use super::{Area, FamilyWriter, Group, Stability, families};
+use super::{FamilyWriter, Group, Metric, Stability, families};
 
-const MIG: Area = Area::new(Group::Gpu, Stability::Stable, &["gpu_uuid", "mig_uuid"]);
-const ACTIVITY: Area = Area::new(Group::Gpu, Stability::Experimental, &["gpu_uuid", "mig_uuid"]);
+const MIG: Metric = Metric::area(Group::Gpu, Stability::Stable, &["gpu_uuid", "mig_uuid"]);
+const ACTIVITY: Metric = Metric::area(Group::Gpu, Stability::Experimental, &["gpu_uuid", "mig_uuid"]);
 
 families! {
     Mig of MigInstance => FamilyWriter<'_>;

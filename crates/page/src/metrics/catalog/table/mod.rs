@@ -1,22 +1,22 @@
 //! The tables in page order. To add a metric, add an entry to the table of its area; the order of the entries is their
 //! order on the page.
 
-mod benchmark;
-mod dcgm;
-mod dynamo;
-mod engine_counters;
-mod engine_gauges;
-mod engine_gpus;
-mod engine_histograms;
-mod exporter;
-mod gpu;
-mod mig;
-mod orchestrator;
-mod triton;
-mod triton_core;
-mod trtllm;
-mod verdict;
-mod vllm;
+pub(in crate::metrics) mod benchmark;
+pub(in crate::metrics) mod dcgm;
+pub(in crate::metrics) mod dynamo;
+pub(in crate::metrics) mod engine_counters;
+pub(in crate::metrics) mod engine_gauges;
+pub(in crate::metrics) mod engine_gpus;
+pub(in crate::metrics) mod engine_histograms;
+pub(in crate::metrics) mod exporter;
+pub(in crate::metrics) mod gpu;
+pub(in crate::metrics) mod mig;
+pub(in crate::metrics) mod orchestrator;
+pub(in crate::metrics) mod triton;
+pub(in crate::metrics) mod triton_core;
+pub(in crate::metrics) mod trtllm;
+pub(in crate::metrics) mod verdict;
+pub(in crate::metrics) mod vllm;
 
 use std::fmt;
 use std::sync::LazyLock;
@@ -25,13 +25,13 @@ use trtllm_fold::rank_totals::Rank;
 use trtllm_records::schema::When;
 
 use super::id::Id;
-use super::metric::{Area, Group, InDefault, Metric, Stability};
+use super::metric::{Group, InDefault, Metric, Stability};
 use crate::metrics::engine_view::EngineView;
 use crate::metrics::value::{Value, increased, seen};
 use crate::metrics::writer::FamilyWriter;
 
 /// The area of the families that this exporter defines for an engine.
-const ENGINE: Area = Area::new(Group::Engine, Stability::Experimental, &["model", "version"]);
+const ENGINE: Metric = Metric::area(Group::Engine, Stability::Experimental, &["model", "version"]);
 const RANK: &[&str] = &["model", "rank", "version"];
 
 /// The name of a rank in a label.
@@ -156,23 +156,3 @@ impl Table {
         Self::TritonCore,
     ];
 }
-
-pub(in crate::metrics) use dcgm::{DcgmReadings, WRITE as DCGM};
-pub(in crate::metrics) use dynamo::WRITE as DYNAMO;
-pub(in crate::metrics) use exporter::WRITE as EXPORTER;
-pub(in crate::metrics) use gpu::{GpuView, WRITE as GPUS, text};
-pub(in crate::metrics) use mig::WRITE as MIG_INSTANCES;
-pub(in crate::metrics) use orchestrator::WRITE as ORCHESTRATORS;
-pub(in crate::metrics) use triton::{WRITE as TRITON, kv_cache_blocks};
-pub(in crate::metrics) use triton_core::WRITE as TRITON_CORE;
-pub(in crate::metrics) use trtllm::WRITE as TRTLLM;
-pub(in crate::metrics) use vllm::WRITE as VLLM;
-
-/// Families of an engine, and the function that writes each.
-type EngineFamilies = [(Id, fn(&EngineView<'_>, &mut FamilyWriter<'_>) -> Option<()>)];
-
-/// The families that engines have, but no orchestrator.
-pub(in crate::metrics) const ENGINES: [&EngineFamilies; 4] =
-    [engine_counters::WRITE, engine_histograms::WRITE, engine_gauges::WRITE, benchmark::WRITE];
-/// The families that engines and orchestrators have.
-pub(in crate::metrics) const ALL: [&EngineFamilies; 2] = [engine_gpus::WRITE, verdict::WRITE];

@@ -4,13 +4,13 @@
 use trtllm_fold::orchestrator::SideTotals;
 use trtllm_records::orchestrator::{Side, WorkerCounts};
 
-use super::{Area, ENGINE, EngineView, FamilyWriter, When, families};
+use super::{ENGINE, EngineView, FamilyWriter, Metric, When, families};
 
 /// The sides whose number of workers an orchestrator reports.
 const WORKERS: &[&str] = &["context", "generation"];
 
 /// The area of the families that only an orchestrator has.
-const ORCHESTRATOR: Area = ENGINE.when(&[When::Orchestrator]);
+const ORCHESTRATOR: Metric = ENGINE.when(&[When::Orchestrator]);
 
 /// A value of each side that the orchestrator has.
 fn sides<'e, V>(engine: &'e EngineView<'_>, read: impl Fn(&'e SideTotals) -> V) -> Option<[Option<V>; 3]> {
@@ -59,7 +59,8 @@ families! {
         .help("Time from the last attempt of a streaming request to a worker to the first bytes of its answer in \
             seconds.");
     DisaggWorkerReadInterval(|engine, series| series.all(sides(engine, |side| &side.between_reads)?)) =
-        ORCHESTRATOR.histogram("nv_trt_llm_disagg_worker_read_interval_seconds").unit("seconds").by("side", &Side::NAMES)
+        ORCHESTRATOR.histogram("nv_trt_llm_disagg_worker_read_interval_seconds").unit("seconds")
+        .by("side", &Side::NAMES)
         .help("Time between two network reads of a streaming answer of a worker in seconds, which is longer than the \
             time per token if a read has several tokens.");
     DisaggWorkerRequestTime(|engine, series| series.all(sides(engine, |side| &side.complete)?)) =

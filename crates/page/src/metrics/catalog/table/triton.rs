@@ -4,10 +4,10 @@
 use trtllm_fold::Latest;
 use trtllm_records::iteration::{InflightBatchingStats, KvCacheStats};
 
-use super::{Area, EngineView, FamilyWriter, Group, Id, Stability, Value, families};
+use super::{EngineView, FamilyWriter, Group, Id, Metric, Stability, Value, families};
 
-const TRITON: Area = Area::new(Group::Triton, Stability::Inherited, &["model", "version"]);
-const SPEC: Area = Area::compat("spec", &["model", "version"]);
+const TRITON: Metric = Metric::area(Group::Triton, Stability::Inherited, &["model", "version"]);
+const SPEC: Metric = Metric::compat("spec", &["model", "version"]);
 pub(super) const KV_CACHE_BLOCKS: &[&str] = &["max", "free", "used", "tokens_per", "reused", "fraction"];
 
 /// The numbers of blocks, in the order of [`KV_CACHE_BLOCKS`].

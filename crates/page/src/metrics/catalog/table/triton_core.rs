@@ -2,9 +2,9 @@
 
 use trtllm_fold::histogram::FIRST_TOKEN_MILLISECONDS;
 
-use super::{Area, EngineView, FamilyWriter, Id, families, seen};
+use super::{EngineView, FamilyWriter, Id, Metric, families, seen};
 
-const TRITON_CORE: Area = Area::compat("triton-core", &["model", "version"]);
+const TRITON_CORE: Metric = Metric::compat("triton-core", &["model", "version"]);
 
 families! {
     TritonCore of EngineView<'_> => FamilyWriter<'_>;

@@ -5,9 +5,9 @@ use trtllm_fold::cache_tiers::{LevelTokens, MAX_LEVELS, Tier};
 use trtllm_fold::share::ratio;
 use trtllm_records::server_metrics::ConfigSection;
 
-use super::{Area, EngineView, FamilyWriter, Id, When, families, increased, seen};
+use super::{EngineView, FamilyWriter, Id, Metric, When, families, increased, seen};
 
-const TRTLLM: Area = Area::compat("trtllm", &["engine_type", "model_name"]);
+const TRTLLM: Metric = Metric::compat("trtllm", &["engine_type", "model_name"]);
 
 /// The labels of trtllm-serve's own family, without those that the engine's series have anyway.
 fn configuration(engine: &EngineView<'_>, series: &mut FamilyWriter<'_>, section: ConfigSection) {

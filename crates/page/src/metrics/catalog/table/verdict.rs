@@ -3,10 +3,10 @@
 use trtllm_verdict::blind::Blind;
 use trtllm_verdict::cause::Cause;
 
-use super::{Area, ENGINE, EngineView, FamilyWriter, InDefault, When, families};
+use super::{ENGINE, EngineView, FamilyWriter, InDefault, Metric, When, families};
 
 /// The area of the families that any engine has.
-const VERDICT: Area = ENGINE.when(&[When::Any]);
+const VERDICT: Metric = ENGINE.when(&[When::Any]);
 
 families! {
     Verdict of EngineView<'_> => FamilyWriter<'_>;

@@ -4,9 +4,9 @@
 
 use trtllm_records::server_metrics::ConfigSection;
 
-use super::{Area, EngineView, FamilyWriter, Id, When, families, seen};
+use super::{EngineView, FamilyWriter, Id, Metric, When, families, seen};
 
-const VLLM: Area = Area::compat("vllm", &["engine", "model_name"]);
+const VLLM: Metric = Metric::compat("vllm", &["engine", "model_name"]);
 
 families! {
     Vllm of EngineView<'_> => FamilyWriter<'_>;
