@@ -41,6 +41,43 @@ macro_rules! numbers {
 }
 pub(crate) use numbers;
 
+/// Defines totals that are kept at one moment, each with the place where it is read, and their increase since another
+/// moment:
+///
+/// ```text
+/// totals! {
+///     pub struct SideMark of (totals: &SideTotals) {
+///         sent: f64 = totals.sent as f64,
+///         complete: Distribution = Distribution::of(&totals.complete),
+///     }
+/// }
+/// ```
+#[macro_export]
+macro_rules! totals {
+    (
+        $(#[$of:meta])*
+        pub struct $name:ident of ($($from:ident: $type:ty),*) {
+            $($(#[$each:meta])* $field:ident: $kind:ty = $read:expr,)*
+        }
+    ) => {
+        $(#[$of])*
+        #[derive(Debug, Clone, Copy, PartialEq)]
+        pub struct $name { $($(#[$each])* pub $field: $kind,)* }
+
+        impl $name {
+            fn of($($from: $type),*) -> Self {
+                Self { $($field: $read,)* }
+            }
+
+            fn since(&self, before: &Self) -> Self {
+                #[allow(unused_imports, reason = "a struct without plain numbers does not need it")]
+                use $crate::numbers::Numbers as _;
+                Self { $($field: self.$field.since(&before.$field),)* }
+            }
+        }
+    };
+}
+
 /// `sum` ÷ `count`. Absent if `count` is 0.
 #[must_use]
 pub fn mean(sum: f64, count: f64) -> Option<f64> {

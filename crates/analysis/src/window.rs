@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 
 use trtllm_fold::histogram::{BUCKETS, Bound, Histogram};
+use trtllm_fold::request_times::RequestTimes;
 use trtllm_fold::request_totals::RequestTotals;
 use trtllm_fold::{EngineTotals, Latest};
 use trtllm_records::perf_metrics::FinishReason;
@@ -13,6 +14,7 @@ use super::iteration_sums::IterationSums;
 use super::numbers::{Numbers as _, mean, numbers, share};
 use super::objectives::{ObjectiveTotals, Outcomes};
 use super::observed_engine::ObservedEngine;
+use crate::totals;
 
 /// Length of a slot in seconds, and number of slots that are kept: five minutes.
 pub const SLOT_SECONDS: f64 = 5.0;
@@ -22,37 +24,42 @@ const NARROW: f64 = 0.01;
 /// Up to this share of iterations without a record does not matter.
 const FEW_UNSEEN: f64 = 0.05;
 
-numbers! {
+totals! {
     /// Totals of an engine.
-    pub struct Counts {
-        iterations,
-        iterations_lost,
+    #[derive(Default)]
+    pub struct Counts of (engine: &EngineTotals, requests: &RequestTotals, objectives: Option<&ObjectiveTotals>) {
+        iterations: f64 = engine.iterations as f64,
+        iterations_lost: f64 = engine.losses.lost as f64,
         /// Iterations without a record that may be lost.
-        iterations_unexplained,
-        restarts,
-        started,
-        completed,
-        pauses,
-        blocks_reused,
-        /// Absent misses count as none.
-        blocks_looked_up,
-        blocks_allocated,
-        blocks_host_dropped,
-        ended_well,
-        timed_out,
-        cancelled,
-        /// Requests refused with an HTTP error.
-        refused,
-        ttft: JudgedRequests,
-        tpot: JudgedRequests,
-        e2e: JudgedRequests,
-        /// By all objectives together.
-        all: JudgedRequests,
-        /// Requests of which it is unknown whether they meet all objectives.
-        unjudged,
+        iterations_unexplained: f64 = engine.losses.unexplained as f64,
         /// Lost iterations whose records the engine has dropped itself.
-        dropped_by_engine,
+        dropped_by_engine: f64 = engine.losses.dropped as f64,
+        restarts: f64 = engine.engine_restarts as f64,
+        started: f64 = engine.requests_started as f64,
+        completed: f64 = engine.requests_completed as f64,
+        pauses: f64 = engine.request_pauses.max(engine.pools.suspended_requests).unwrap_or(0) as f64,
+        blocks_reused: f64 = engine.kv.reused_blocks.unwrap_or(0) as f64,
+        /// Absent misses count as none.
+        blocks_looked_up: f64 = engine.kv.looked_up_blocks().or(engine.kv.reused_blocks).unwrap_or(0) as f64,
+        blocks_allocated: f64 = engine.kv.alloc_total_blocks.unwrap_or(0) as f64,
+        blocks_host_dropped: f64 = engine.pools.events.iter_host_dropped_blocks.unwrap_or(0) as f64,
+        ended_well: f64 = ended(requests, FinishReason::Stop) + ended(requests, FinishReason::Length),
+        timed_out: f64 = ended(requests, FinishReason::Timeout),
+        cancelled: f64 = ended(requests, FinishReason::Cancelled),
+        /// Requests refused with an HTTP error.
+        refused: f64 = requests.server.errors.values().map(|count| *count as f64).sum(),
+        ttft: JudgedRequests = JudgedRequests::of(objectives.and_then(|objectives| objectives.ttft)),
+        tpot: JudgedRequests = JudgedRequests::of(objectives.and_then(|objectives| objectives.tpot)),
+        e2e: JudgedRequests = JudgedRequests::of(objectives.and_then(|objectives| objectives.e2e)),
+        /// By all objectives together.
+        all: JudgedRequests = JudgedRequests::of(objectives.map(|objectives| objectives.all)),
+        /// Requests of which it is unknown whether they meet all objectives.
+        unjudged: f64 = objectives.map_or(0, |objectives| objectives.all.unknown) as f64,
     }
+}
+
+fn ended(requests: &RequestTotals, reason: FinishReason) -> f64 {
+    requests.finished.map_or(0, |finished| finished[reason as usize]) as f64
 }
 
 numbers! {
@@ -159,54 +166,22 @@ impl Mean {
     }
 }
 
-/// The distributions of a window, in seconds except for the ratio.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Distributions {
-    pub iteration: Distribution,
-    pub ttft: Distribution,
-    /// Time to the first token from the arrival at the HTTP server.
-    pub server_ttft: Distribution,
-    pub tpot: Distribution,
-    pub e2e: Distribution,
-    pub queue: Distribution,
-    /// Time in the queue of a generation server.
-    pub generation_queue: Mean,
-    pub prefill: Mean,
-    pub transfer: Mean,
-    /// Hit ratio of each request, 0..1.
-    pub hit_ratio: Distribution,
-}
-
-impl Distributions {
-    fn of(engine: &EngineTotals, requests: &RequestTotals) -> Self {
-        let times = &requests.times;
-        Self {
-            iteration: Distribution::of(&engine.iteration_latency),
-            ttft: Distribution::of(&times.time_to_first_token),
-            server_ttft: Distribution::of(&times.server_time_to_first_token),
-            tpot: Distribution::of(&times.time_per_output_token),
-            e2e: Distribution::of(&times.e2e_latency),
-            queue: Distribution::of(&times.queue_time),
-            generation_queue: Mean::of(&times.generation_queue),
-            prefill: Mean::of(&times.prefill_time),
-            transfer: Mean::of(&times.kv_cache_transfer),
-            hit_ratio: Distribution::of(&times.kv_cache_hit_ratio),
-        }
-    }
-
-    fn since(&self, before: &Self) -> Self {
-        Self {
-            iteration: self.iteration.since(&before.iteration),
-            ttft: self.ttft.since(&before.ttft),
-            server_ttft: self.server_ttft.since(&before.server_ttft),
-            tpot: self.tpot.since(&before.tpot),
-            e2e: self.e2e.since(&before.e2e),
-            queue: self.queue.since(&before.queue),
-            generation_queue: self.generation_queue.since(&before.generation_queue),
-            prefill: self.prefill.since(&before.prefill),
-            transfer: self.transfer.since(&before.transfer),
-            hit_ratio: self.hit_ratio.since(&before.hit_ratio),
-        }
+totals! {
+    /// The distributions of a window, in seconds except for the ratio.
+    pub struct Distributions of (engine: &EngineTotals, times: &RequestTimes) {
+        iteration: Distribution = Distribution::of(&engine.iteration_latency),
+        ttft: Distribution = Distribution::of(&times.time_to_first_token),
+        /// Time to the first token from the arrival at the HTTP server.
+        server_ttft: Distribution = Distribution::of(&times.server_time_to_first_token),
+        tpot: Distribution = Distribution::of(&times.time_per_output_token),
+        e2e: Distribution = Distribution::of(&times.e2e_latency),
+        queue: Distribution = Distribution::of(&times.queue_time),
+        /// Time in the queue of a generation server.
+        generation_queue: Mean = Mean::of(&times.generation_queue),
+        prefill: Mean = Mean::of(&times.prefill_time),
+        transfer: Mean = Mean::of(&times.kv_cache_transfer),
+        /// Hit ratio of each request, 0..1.
+        hit_ratio: Distribution = Distribution::of(&times.kv_cache_hit_ratio),
     }
 }
 
@@ -241,7 +216,7 @@ impl Mark {
             counts: Counts::of(totals, requests, analysis.objectives.as_ref()),
             polling: PollCounts::default(),
             sums: analysis.iterations.sums,
-            distributions: Distributions::of(totals, requests),
+            distributions: Distributions::of(totals, &requests.times),
             waiting: latest.and_then(Latest::all_waiting),
             host_bytes: latest.and_then(|latest| latest.cpu_memory).map(|bytes| bytes as f64),
             costs: analysis.iterations.model.costs(),
@@ -253,45 +228,15 @@ impl Mark {
 }
 
 impl JudgedRequests {
+    fn of(outcomes: Option<Outcomes>) -> Self {
+        let Outcomes { met, missed, .. } = outcomes.unwrap_or_default();
+        Self { met: met as f64, missed: missed as f64 }
+    }
+
     /// Share of them that missed the objective.
     #[must_use]
     pub fn missed_share(&self) -> Option<f64> {
         mean(self.missed, self.met + self.missed)
-    }
-}
-
-impl Counts {
-    fn of(engine: &EngineTotals, requests: &RequestTotals, objectives: Option<&ObjectiveTotals>) -> Self {
-        let known = |value: Option<u64>| value.unwrap_or(0) as f64;
-        let blocks = |value: Option<i64>| value.unwrap_or(0) as f64;
-        let reason = |reason: FinishReason| requests.finished.map_or(0.0, |finished| finished[reason as usize] as f64);
-        let judged = |of: fn(&ObjectiveTotals) -> Option<Outcomes>| {
-            let Outcomes { met, missed, .. } = objectives.and_then(of).unwrap_or_default();
-            JudgedRequests { met: met as f64, missed: missed as f64 }
-        };
-        Self {
-            iterations: engine.iterations as f64,
-            iterations_lost: engine.losses.lost as f64,
-            iterations_unexplained: engine.losses.unexplained as f64,
-            restarts: engine.engine_restarts as f64,
-            started: engine.requests_started as f64,
-            completed: engine.requests_completed as f64,
-            pauses: known(engine.request_pauses).max(known(engine.pools.suspended_requests)),
-            blocks_reused: blocks(engine.kv.reused_blocks),
-            blocks_looked_up: blocks(engine.kv.looked_up_blocks().or(engine.kv.reused_blocks)),
-            blocks_allocated: blocks(engine.kv.alloc_total_blocks),
-            blocks_host_dropped: blocks(engine.pools.events.iter_host_dropped_blocks),
-            ended_well: reason(FinishReason::Stop) + reason(FinishReason::Length),
-            timed_out: reason(FinishReason::Timeout),
-            cancelled: reason(FinishReason::Cancelled),
-            refused: requests.server.errors.values().map(|count| *count as f64).sum(),
-            ttft: judged(|objectives| objectives.ttft),
-            tpot: judged(|objectives| objectives.tpot),
-            e2e: judged(|objectives| objectives.e2e),
-            all: judged(|objectives| Some(objectives.all)),
-            unjudged: objectives.map_or(0.0, |objectives| objectives.all.unknown as f64),
-            dropped_by_engine: engine.losses.dropped as f64,
-        }
     }
 }
 

@@ -3,29 +3,13 @@
 use crate::answer::{Met, Range};
 use crate::measured_engine::Objectives;
 
-/// The latencies of one request in seconds.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Latencies {
-    pub(crate) ttft: f64,
-    /// Absent if the answer has one token.
-    tpot: Option<f64>,
-    e2e: f64,
-}
+/// TTFT, TPOT and E2E of a request in seconds. An answer of one token has no TPOT.
+pub(crate) type Latencies = [Option<f64>; 3];
 
-impl Latencies {
-    /// `first_token` and `ended`: seconds since the arrival.
-    pub(crate) fn of(first_token: f64, ended: f64, output: u32) -> Self {
-        let tpot = (output > 1).then(|| (ended - first_token) / f64::from(output - 1));
-        Self { ttft: first_token, tpot, e2e: ended }
-    }
-
-    /// Whether the request meets each objective, and all of them.
-    fn met(&self, limits: &Objectives) -> [bool; 4] {
-        let within = |time: Option<f64>, limit: Option<f64>| time.zip(limit).is_none_or(|(time, limit)| time <= limit);
-        let (ttft, e2e) = (within(Some(self.ttft), limits.ttft), within(Some(self.e2e), limits.e2e));
-        let tpot = within(self.tpot, limits.tpot);
-        [ttft, tpot, e2e, ttft && tpot && e2e]
-    }
+/// `first_token` and `ended`: seconds since the arrival.
+pub(crate) fn latencies(first_token: f64, ended: f64, output: u32) -> Latencies {
+    let tpot = (output > 1).then(|| (ended - first_token) / f64::from(output - 1));
+    [Some(first_token), tpot, Some(ended)]
 }
 
 /// The latencies of several requests.
@@ -39,24 +23,27 @@ pub(crate) struct Summary {
 }
 
 impl Summary {
-    pub(crate) fn of(requests: &[Latencies], limits: &Objectives) -> Self {
-        let met: Vec<[bool; 4]> = requests.iter().map(|request| request.met(limits)).collect();
-        let share = |index: usize| met.iter().filter(|met| met[index]).count() as f64 / met.len() as f64;
-        Self {
-            ttft: percentiles(requests.iter().map(|request| request.ttft).collect()),
-            tpot: percentiles(requests.iter().filter_map(|request| request.tpot).collect()),
-            met: [0, 1, 2, 3].map(share),
-        }
+    pub(crate) fn of(requests: &[Latencies], objectives: &Objectives) -> Self {
+        let limits = objectives.limits();
+        let meets = |request: &Latencies, index: usize| {
+            request[index].zip(limits[index]).is_none_or(|(time, limit)| time <= limit)
+        };
+        let share = |of: &[usize]| {
+            let met = requests.iter().filter(|request| of.iter().all(|index| meets(request, *index)));
+            met.count() as f64 / requests.len() as f64
+        };
+        let times = |index: usize| percentiles(requests.iter().filter_map(|request| request[index]).collect());
+        Self { ttft: times(0), tpot: times(1), met: [share(&[0]), share(&[1]), share(&[2]), share(&[0, 1, 2])] }
     }
 }
 
 impl Met {
     /// `share`: of the requests that met an objective, by its index in [`Summary::met`].
-    pub(crate) fn of(limits: &Objectives, share: impl Fn(usize) -> Range) -> Option<Self> {
-        let [ttft, tpot, e2e] = [limits.ttft, limits.tpot, limits.e2e].map(|limit| limit.is_some());
-        let shown = |is_set: bool, index: usize| is_set.then(|| share(index));
-        let any = ttft || tpot || e2e;
-        any.then(|| Self { ttft: shown(ttft, 0), tpot: shown(tpot, 1), e2e: shown(e2e, 2), all: shown(any, 3) })
+    pub(crate) fn of(objectives: &Objectives, share: impl Fn(usize) -> Range) -> Option<Self> {
+        let shown = |limit: Option<f64>, index: usize| limit.map(|_| share(index));
+        let [ttft, tpot, e2e] = objectives.limits();
+        let all = shown(ttft.or(tpot).or(e2e), 3)?;
+        Some(Self { ttft: shown(ttft, 0), tpot: shown(tpot, 1), e2e: shown(e2e, 2), all: Some(all) })
     }
 }
 

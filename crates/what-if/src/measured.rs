@@ -1,7 +1,7 @@
 //! What the engine achieved, measured from its last requests.
 
 use crate::answer::{Forecast, LatencyRanges, Met, Range};
-use crate::latencies::{Latencies, Summary};
+use crate::latencies::{Summary, latencies};
 use crate::measured_engine::{Objectives, Request};
 
 /// `requests`: in the order of arrival, not empty.
@@ -16,7 +16,7 @@ pub(crate) fn measured(requests: &[Request], objectives: &Objectives) -> Forecas
     // The queue grows while requests end more slowly than they arrive.
     let stable = ends < 1.1 * arrivals;
     let tokens: f64 = requests.iter().map(|request| f64::from(request.output)).sum();
-    let of = |request: &Request| Latencies::of(request.first_token, request.ended, request.output);
+    let of = |request: &Request| latencies(request.first_token, request.ended, request.output);
     let summary = Summary::of(&requests.iter().map(of).collect::<Vec<_>>(), objectives);
     let times = |percentiles: [f64; 2]| {
         let [p50, p95] = percentiles.map(exact);

@@ -130,6 +130,12 @@ pub struct Objectives {
     pub e2e: Option<f64>,
 }
 
+impl Objectives {
+    pub(crate) fn limits(&self) -> [Option<f64>; 3] {
+        [self.ttft, self.tpot, self.e2e]
+    }
+}
+
 /// Seconds that the drafts cover, and seconds that the workload covers.
 const RECENT: f64 = 60.0;
 const MINUTES: f64 = 300.0;

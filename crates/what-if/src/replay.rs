@@ -3,7 +3,7 @@
 
 use crate::answer::{Forecast, LatencyRanges, Met, Range, combine_errors};
 use crate::costs::CostEstimator;
-use crate::latencies::{Latencies, Summary, percentiles};
+use crate::latencies::{Summary, latencies, percentiles};
 use crate::load::{Arrivals, Load};
 use crate::measured_engine::{Objectives, Request};
 use crate::random::Random;
@@ -162,12 +162,15 @@ impl Question<'_> {
         let ended = served.iter().filter(|request| request.ended > from && request.ended <= until);
         let (requests, tokens) =
             ended.fold((0.0, 0.0), |(count, tokens), request| (count + 1.0, tokens + f64::from(request.output)));
-        let latencies: Vec<Latencies> = judged.iter().map(ServedRequest::latencies).collect();
+        let of = |request: &ServedRequest| {
+            latencies(request.first_token - request.arrived, request.ended - request.arrived, request.output)
+        };
+        let latencies: Vec<_> = judged.iter().map(of).collect();
         RunResult {
             arrivals: (judged.len() - 1) as f64 / seconds,
             requests: requests / seconds,
             tokens: tokens / seconds,
-            waiting: latencies.iter().map(|request| request.ttft).sum::<f64>() / seconds,
+            waiting: latencies.iter().filter_map(|[ttft, ..]| *ttft).sum::<f64>() / seconds,
             latencies: Summary::of(&latencies, &self.objectives),
         }
     }

@@ -9,7 +9,6 @@ use std::collections::VecDeque;
 use trtllm_analysis::cost_model::Work;
 
 use crate::costs::CostEstimator;
-use crate::latencies::Latencies;
 use crate::measured_engine::{Cache, Policy, Request};
 use crate::random::Random;
 
@@ -56,12 +55,6 @@ pub(crate) struct ServedRequest {
     pub(crate) first_token: f64,
     pub(crate) ended: f64,
     pub(crate) output: u32,
-}
-
-impl ServedRequest {
-    pub(crate) fn latencies(&self) -> Latencies {
-        Latencies::of(self.first_token - self.arrived, self.ended - self.arrived, self.output)
-    }
 }
 
 /// How far a run went beyond what is known, which decides whether its result can be trusted.

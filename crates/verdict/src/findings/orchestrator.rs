@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use trtllm_analysis::numbers::share;
+use trtllm_analysis::totals;
 use trtllm_analysis::window::{Distribution, SLOT_SECONDS};
 use trtllm_fold::orchestrator::{OrchestratorTotals, SideTotals};
 use trtllm_records::orchestrator::Side;
@@ -49,16 +50,17 @@ pub struct OrchestratorMark {
     pub sides: Vec<(Side, SideMark)>,
 }
 
-/// Requests to the workers of one side.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct SideMark {
-    pub sent: f64,
-    pub failed: f64,
-    pub retried: f64,
-    pub streams_begun: f64,
-    pub answers: f64,
-    pub first_bytes: Distribution,
-    pub complete: Distribution,
+totals! {
+    /// Requests to the workers of one side.
+    pub struct SideMark of (totals: &SideTotals) {
+        sent: f64 = totals.sent as f64,
+        failed: f64 = totals.failed as f64,
+        retried: f64 = totals.retried as f64,
+        streams_begun: f64 = totals.streams_begun as f64,
+        answers: f64 = totals.answers as f64,
+        first_bytes: Distribution = Distribution::of(&totals.first_bytes),
+        complete: Distribution = Distribution::of(&totals.complete),
+    }
 }
 
 impl OrchestratorMark {
@@ -115,18 +117,6 @@ impl OrchestratorMark {
 }
 
 impl SideMark {
-    fn of(totals: &SideTotals) -> Self {
-        Self {
-            sent: totals.sent as f64,
-            failed: totals.failed as f64,
-            retried: totals.retried as f64,
-            streams_begun: totals.streams_begun as f64,
-            answers: totals.answers as f64,
-            first_bytes: Distribution::of(&totals.first_bytes),
-            complete: Distribution::of(&totals.complete),
-        }
-    }
-
     /// Failed requests, without attempts that were repeated. In most releases, `_response_generator` in openai_client.py
     /// counts an error if a stream breaks before its first line, although `_post_with_retry` then sends the request again.
     /// The orchestrator does not say which errors these are, but they are at most as many as the retries, and as the streams
@@ -136,18 +126,6 @@ impl SideMark {
     pub fn errors(&self) -> f64 {
         let repeated = self.retried.min(self.streams_begun);
         (self.failed - repeated).clamp(0.0, self.sent.max(0.0))
-    }
-
-    fn since(&self, before: &Self) -> Self {
-        Self {
-            sent: self.sent - before.sent,
-            failed: self.failed - before.failed,
-            retried: self.retried - before.retried,
-            streams_begun: self.streams_begun - before.streams_begun,
-            answers: self.answers - before.answers,
-            first_bytes: self.first_bytes.since(&before.first_bytes),
-            complete: self.complete.since(&before.complete),
-        }
     }
 }
 
