@@ -47,7 +47,7 @@ impl Scene {
         after.polling.polls = 60.0;
         after.sums.iterations = 6000.0;
         after.sums.scheduled = 6000.0 * 8.0;
-        after.sums.generation_requests = 6000.0 * 8.0;
+        (after.sums.generation_requests, after.sums.work.generation_tokens) = (6000.0 * 8.0, 6000.0 * 8.0);
         after.sums.decoded_tokens = 6000.0 * 8.0;
         // Iterations ran half of the time.
         after.distributions.iteration.sum = 30.0;
