@@ -541,7 +541,7 @@ fn an_exporter_of_another_version_is_told_from_one_that_works() {
     for (served, words) in [
         (newer, "the exporter has version 2 of the API, and this program reads version 1"),
         (older, "/api/v1/findings is missing"),
-        (other, "/api/v1/engines is not as in this version of the exporter"),
+        (other, "/api/v1/engines is not JSON: this is not a trtllm-exporter; check the URL"),
     ] {
         let report = Report::run(&[&served.target(), "--no-sources"]);
         report.names(&served.target(), "exporter-unreadable");

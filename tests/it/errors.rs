@@ -31,7 +31,7 @@ const WITHOUT: [(&str, &str); 10] = [
 
 /// The format of each `#[error(…)]`, and the message of each `tracing::warn!(…)` and `tracing::error!(…)`.
 fn messages(source: &str) -> Vec<String> {
-    let starts = [("#[error(", true), ("tracing::warn!(", false), ("tracing::error!(", false)];
+    let starts = [("#[error(", true), ("tracing::warn!(", false), ("tracing::error!(", false), ("line!(warn, ", false)];
     let places = starts.iter().flat_map(|(start, first)| source.match_indices(start).map(move |found| (found, first)));
     places.filter_map(|((at, start), first)| literal(&source[at + start.len()..], *first)).collect()
 }

@@ -39,15 +39,14 @@ totals! {
         completed: f64 = engine.requests_completed as f64,
         pauses: f64 = engine.request_pauses.max(engine.pools.suspended_requests).unwrap_or(0) as f64,
         blocks_reused: f64 = engine.kv.reused_blocks.unwrap_or(0) as f64,
-        /// Absent misses count as none.
-        blocks_looked_up: f64 = engine.kv.looked_up_blocks().or(engine.kv.reused_blocks).unwrap_or(0) as f64,
+        blocks_looked_up: f64 = engine.kv.looked_up_blocks().unwrap_or(0) as f64,
         blocks_allocated: f64 = engine.kv.alloc_total_blocks.unwrap_or(0) as f64,
         blocks_host_dropped: f64 = engine.pools.events.iter_host_dropped_blocks.unwrap_or(0) as f64,
         ended_well: f64 = ended(requests, FinishReason::Stop) + ended(requests, FinishReason::Length),
         timed_out: f64 = ended(requests, FinishReason::Timeout),
         cancelled: f64 = ended(requests, FinishReason::Cancelled),
-        /// Requests refused with an HTTP error.
-        refused: f64 = requests.server.errors.values().map(|count| *count as f64).sum(),
+        /// Requests that failed in the server. Those with a status 4xx are mistakes of clients.
+        refused: f64 = failed_in_server(requests),
         ttft: JudgedRequests = JudgedRequests::of(objectives.and_then(|objectives| objectives.ttft)),
         tpot: JudgedRequests = JudgedRequests::of(objectives.and_then(|objectives| objectives.tpot)),
         e2e: JudgedRequests = JudgedRequests::of(objectives.and_then(|objectives| objectives.e2e)),
@@ -56,6 +55,11 @@ totals! {
         /// Requests of which it is unknown whether they meet all objectives.
         unjudged: f64 = objectives.map_or(0, |objectives| objectives.all.unknown) as f64,
     }
+}
+
+fn failed_in_server(requests: &RequestTotals) -> f64 {
+    let failed = requests.server.errors.iter().filter(|(code, _)| !code.starts_with('4'));
+    failed.map(|(_, count)| *count).sum::<u64>() as f64
 }
 
 fn ended(requests: &RequestTotals, reason: FinishReason) -> f64 {

@@ -7,9 +7,10 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use trtllm_analysis::window::{Mark, PollCounts, SLOT_SECONDS};
 use trtllm_fold::{EngineState, SEVERAL_ENGINES};
 use trtllm_records::ErrorKind;
-use trtllm_records::gpu::{Gpu, GpuInventory, GpuState};
+use trtllm_records::gpu::{Gpu, GpuInventory, GpuState, NvmlState};
 use trtllm_records::server_metrics::SEVERAL_FRONTENDS;
 use trtllm_service::shutdown::Shutdown;
+use trtllm_service::supervise::Task;
 use trtllm_service::{log, supervise};
 use trtllm_verdict::findings::engine::EngineCase;
 use trtllm_verdict::findings::exporter::ExporterMark;
@@ -54,8 +55,12 @@ impl State {
         let inventory = self.gpus();
         self.judge_host(&inventory, at);
         for slot in self.slots().iter() {
-            let gpus = self.gpus_of(slot);
-            slot.judge(&gpus, at, wall);
+            // While NVML is closed or broken, its GPUs say nothing about the engine.
+            let gpus = if inventory.nvml == NvmlState::Up { self.gpus_of(slot) } else { Vec::new() };
+            // After a panic, no verdict is left that nobody renews.
+            if supervise::catch_now(Task::Fold, || slot.judge(&gpus, at, wall)).is_err() {
+                *slot.judged.lock() = EngineJudgement::default();
+            }
             if self.recorder.get().is_some() {
                 slot.lock().inventory = Some(Arc::clone(&inventory));
             }
@@ -142,7 +147,8 @@ fn mark(gpu: &Gpu, at: f64) -> GpuMark {
         throttled_by_hardware: seconds(&[throttled.hw_power_brake_slowdown]),
         xids: gpu.xids.unwrap_or(0) as f64,
         ecc_errors: health.ecc_errors.uncorrected_volatile.map(|errors| errors as f64),
-        is_ok: gpu.state == GpuState::Ok,
+        // Without permission, nothing is known about the GPU.
+        is_ok: matches!(gpu.state, GpuState::Ok | GpuState::NoPermission),
     }
 }
 
@@ -244,10 +250,12 @@ fn polling(engine: &Engine) -> PollCounts {
     }
 }
 
-/// Why and for how long the source has not answered. `None` if it answers. A socket that waits for a publisher is not silent.
+/// Why and for how long the source has not answered. `None` if it answers. A socket that waits for its first publisher is not silent.
 fn silence(engine: &Engine, wall: f64) -> Option<Silence> {
     let source = &engine.source;
-    let since = source.unanswered_since_us? as f64 / 1e6;
+    // Polls of a socket succeed, even if the engine's publisher has ended.
+    let publisher_left = source.connections == Some(0) && engine.state == EngineState::Unreachable;
+    let since = source.unanswered_since_us.or(source.last_success_us.filter(|_| publisher_left))? as f64 / 1e6;
     let failure = source.last_failure.as_ref();
     let has_lost_engine = source.has_lost_engine();
     let is_loading = source.loading.is_some()
@@ -264,6 +272,7 @@ fn silence(engine: &Engine, wall: f64) -> Option<Silence> {
         has_lost_engine,
         pod,
         has_status: failure.is_some_and(|failure| failure.kind == ErrorKind::HttpStatus),
+        publisher_left,
         is_no_engine: failure.is_some_and(|failure| failure.kind == ErrorKind::NotJson) && !source.ready,
         longest_load: (startup > 0.0).then_some(startup),
     })
@@ -275,6 +284,7 @@ mod tests {
     use trtllm_records::gpu::EngineGpus;
     use trtllm_records::{BenchReport, EngineName, OrchestratorReading, PollFailure};
     use trtllm_verdict::cause::Cause;
+    use trtllm_verdict::verdict::Severity;
 
     /// The throughput of an engine relative to that of a benchmark on 16 GPUs with 200 tokens a second. The engine generates 100
     /// tokens a second. 8 of its GPUs were found.
@@ -300,6 +310,58 @@ mod tests {
         assert_eq!(throughput_of_benchmark(8), 0.5);
         // An engine that has only these 8 GPUs does as much on each of them as the benchmark.
         assert_eq!(throughput_of_benchmark(0), 1.0);
+    }
+
+    fn socket_engine() -> (State, Arc<EngineSlot>) {
+        let state = State::new(vec![EngineName::new("e", "1", "socket")]);
+        let slot = Arc::clone(&state.slots()[0]);
+        (state, slot)
+    }
+
+    #[test]
+    fn an_engine_whose_publisher_has_left_is_unavailable_and_one_without_a_record_has_no_verdict() {
+        let (state, slot) = socket_engine();
+        let judged = |of_engine: EngineState, connections, wall: f64| {
+            let mut engine = slot.lock();
+            engine.state = of_engine;
+            (engine.source.connections, engine.source.ready) = (Some(connections), true);
+            engine.source.last_success_us = (of_engine != EngineState::Starting).then_some(0);
+            drop(engine);
+            state.judge(wall, wall);
+            slot.with_judged(|judged| {
+                let verdict = judged.verdict.verdict();
+                verdict.map(|verdict| (verdict.cause, verdict.severity))
+            })
+        };
+        assert_eq!(judged(EngineState::Starting, 0, 0.0), None);
+        assert_eq!(judged(EngineState::Idle, 1, 5.0), Some((Cause::None, Severity::None)));
+        assert_eq!(judged(EngineState::Unreachable, 0, 20.0), Some((Cause::Unavailable, Severity::Info)));
+        let later: Vec<_> = (5..=30).map(|slot| judged(EngineState::Unreachable, 0, 5.0 * f64::from(slot))).collect();
+        assert_eq!(later.last(), Some(&Some((Cause::Unavailable, Severity::Warning))));
+        assert_eq!(judged(EngineState::Idle, 1, 155.0), Some((Cause::None, Severity::None)));
+    }
+
+    #[test]
+    fn a_gpu_that_nobody_may_read_or_while_nvml_is_closed_is_no_cause() {
+        let (state, slot) = socket_engine();
+        slot.lock().state = EngineState::Idle;
+        slot.lock().gpus = Some(Arc::new(EngineGpus { uuids: vec!["GPU-a".to_owned()], ..EngineGpus::default() }));
+        let mut at = 0.0;
+        let mut judged = |nvml, gpu_state| {
+            let mut gpu = Gpu { state: gpu_state, ..Gpu::default() };
+            gpu.identity.uuid = "GPU-a".to_owned();
+            state.publish_gpus(GpuInventory { nvml, gpus: vec![gpu], expected: 1, ..GpuInventory::default() });
+            // A cause that is found for a moment only does not replace the current one.
+            for _ in 0..12 {
+                at += 5.0;
+                state.judge(at, at);
+            }
+            slot.with_judged(|judged| judged.verdict.cause())
+        };
+        assert_eq!(judged(NvmlState::Up, GpuState::Ok), Some(Cause::None));
+        assert_eq!(judged(NvmlState::Up, GpuState::Lost), Some(Cause::Gpu));
+        assert_eq!(judged(NvmlState::Released, GpuState::Lost), Some(Cause::None));
+        assert_eq!(judged(NvmlState::Up, GpuState::NoPermission), Some(Cause::None));
     }
 
     /// If orchestrators were judged by iterations, the verdict `unavailable` would never end.

@@ -16,7 +16,7 @@ pub use heartbeat::{Heartbeat, Heartbeats};
 pub enum Task {
     /// Polls an engine.
     Poll,
-    /// Folds what a poll has read, and publishes the state of the engine.
+    /// Folds what a poll has read, publishes the state of the engine, and judges it.
     Fold,
     /// Accepts connections of publishers or of HTTP clients.
     Accept,

@@ -21,7 +21,7 @@ pub struct GpuMark {
     /// Counters of errors. ECC errors are the uncorrected ones.
     pub xids: f64,
     pub ecc_errors: Option<f64>,
-    /// Whether the GPU can be read.
+    /// False if the GPU is lost, needs a reset or hangs.
     pub is_ok: bool,
 }
 

@@ -48,6 +48,8 @@ pub struct Silence {
     pub pod: Option<PodTrouble>,
     /// The server answers with an error status.
     pub has_status: bool,
+    /// The engine's publisher has disconnected.
+    pub publisher_left: bool,
     /// Another kind of server answers at the address.
     pub is_no_engine: bool,
     /// The longest time that this model took to load so far, in seconds.

@@ -13,6 +13,10 @@ use super::verdict::{Confidence, Found, Severity, Verdict};
 pub fn judge(input: &VerdictInput, wall: f64) -> Option<Verdict> {
     let mut found = RULES.iter().filter_map(|(cause, rule)| Some((*cause, rule(input)?)));
     let Some((cause, first)) = found.next().or_else(|| alone(input)).or_else(|| unseen_limit(input)) else {
+        // The engine has sent no record yet.
+        if input.facts.state == EngineState::Starting {
+            return None;
+        }
         // A working engine is called healthy only after some time slots with work, an idle engine at once.
         let is_known = input.has_work || input.kept.sums.iterations <= 0.0 || input.now.sums.iterations <= 0.0;
         return is_known.then(|| certain(input, healthy(input, wall)));

@@ -10,6 +10,7 @@ use crate::verdict::Unit;
 finding_rules! {
     super::TEXTS;
     LOST = "gpu-lost", Gpu, Critical;
+    DENIED = "gpu-no-permission", Gpu, Warning;
     ABSENT = "gpu-absent", Exporter, Critical;
     THROTTLED = "gpu-throttled", Gpu, Warning;
     CAPPED = "gpu-power-capped", Gpu, Info;
@@ -51,8 +52,10 @@ pub fn findings(inventory: &GpuInventory, windows: &[GpuWindow], exporter: &str)
 fn of_gpu(gpu: &Gpu, window: Option<&GpuWindow>, found: &mut Vec<Finding>) {
     let readings = &gpu.readings;
     let subject = format!("{} {}", gpu.identity.index, gpu.identity.uuid);
-    if gpu.state != GpuState::Ok {
-        found.push(LOST.about(&*subject).detail(gpu.state.name()));
+    match gpu.state {
+        GpuState::Ok => {}
+        GpuState::NoPermission => found.push(DENIED.about(&*subject)),
+        state => found.push(LOST.about(&*subject).detail(state.name())),
     }
     let span = window.and_then(|window| window.span(MINUTE)).unwrap_or_default();
     let throttled = span.throttled_by_heat + span.throttled_by_hardware;

@@ -227,6 +227,7 @@ fn gpus_that_are_lost_slowed_down_or_in_error_are_named() {
     assert_eq!(names(&gpu_findings(healthy(), quiet, up, 1)), [""; 0], "the power cap alone says nothing");
     assert_eq!(names(&gpu_findings(gpu(GpuState::Stalled, 0), quiet, up, 1)), ["gpu-lost"]);
     assert_eq!(names(&gpu_findings(gpu(GpuState::Lost, 0), quiet, up, 1)), ["gpu-absent", "gpu-lost"]);
+    assert_eq!(names(&gpu_findings(gpu(GpuState::NoPermission, 0), quiet, up, 1)), ["gpu-no-permission"]);
     assert_eq!(names(&gpu_findings(gpu(GpuState::Lost, 0), quiet, NvmlState::Released, 1)), [""; 0], "paused");
     assert_eq!(names(&gpu_findings(healthy(), quiet, NvmlState::Failed, 0)), ["gpus-unread"]);
     assert_eq!(names(&gpu_findings(healthy(), quiet, up, 2)), ["gpu-absent"]);

@@ -73,7 +73,7 @@ pub(super) fn gpu(input: &VerdictInput) -> Option<Found> {
     let power = input.gpus.iter().zip(&input.gpu_peak_watts).filter_map(|(gpu, peak)| Some(gpu.watts? / peak));
     let power = power.filter(|share| share.is_finite()).reduce(f64::min)?;
     // After some minutes, the window no longer contains the time in which the GPU was fast, so keep a cause once found.
-    let is_known = power <= LESS_POWER || input.facts.before == Some(Cause::Gpu);
+    let is_known = power <= LESS_POWER || power < 1.0 && input.facts.before == Some(Cause::Gpu);
     is_known.then(|| {
         Found::new(format!("Equal work takes {slower:.1} times as long, and the GPU takes less power for it."))
             .with("time for equal work ÷ before", slower, Unit::Ratio, SLOWER)
@@ -184,7 +184,7 @@ pub(super) fn ranks(input: &VerdictInput) -> Option<Found> {
     is_unequal.then(|| {
         Found::new("The GPUs of the engine have unequal work, and the others wait for the busiest.")
             .with("lowest ÷ highest power", least(&watts), Unit::Ratio, LESS_WORK)
-            .with("lowest ÷ highest utilization", least(&used), Unit::Ratio, None)
+            .with("lowest ÷ highest utilization", (!used.is_empty()).then(|| least(&used)), Unit::Ratio, None)
             .severity(input.severity())
             .unsure(true)
             .remedy(

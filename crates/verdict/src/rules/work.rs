@@ -82,11 +82,19 @@ pub(super) fn kv_thrash(input: &VerdictInput) -> Option<Found> {
          the same engine."
     );
     Some(
-        Found::new(format!(
-            "{} of the requests find nothing in the KV cache although others do, and prompts take {} of the time.",
-            percent(without),
-            percent(context)
-        ))
+        Found::new(match is_split {
+            true => format!(
+                "{} of the requests find nothing in the KV cache although others do, and prompts take {} of the time.",
+                percent(without),
+                percent(context)
+            ),
+            false => format!(
+                "Requests find {} of their prompts in the KV cache, {} in the best half minute, and prompts take {} of the time.",
+                percent(mean),
+                percent(best),
+                percent(context)
+            ),
+        })
         .with("prompts found in the cache", mean, Unit::Share, None)
         .with("the best half minute", best, Unit::Share, HITS_BEFORE)
         .with("requests without hits", without, Unit::Share, WITHOUT_HITS)
@@ -110,7 +118,7 @@ pub(super) fn context_work(input: &VerdictInput) -> Option<Found> {
     let is_all = context >= CONTEXT || context >= OVERLOADED && is_overloaded(input)?;
     (input.has_work && share >= OF_WORK && is_all).then(|| {
         let counts = &input.now.counts;
-        let reuse_off = counts.blocks_looked_up <= 0.0 && counts.blocks_allocated > 0.0;
+        let reuse_off = counts.blocks_looked_up.max(counts.blocks_reused) <= 0.0 && counts.blocks_allocated > 0.0;
         let (remedy, settings): (_, &[&str]) = if reuse_off {
             input.by_backend(
                 ("Set kv_cache_config.enable_block_reuse: true, if prompts begin alike; or add replicas.", &["kv_cache_config"]),

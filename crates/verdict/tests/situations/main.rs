@@ -66,7 +66,10 @@ fn each_situation_has_its_cause_and_a_remedy_that_helps_and_healthy_engines_have
     // For each scenario whose remedy names a setting: its name, the remedy, and whether the remedy helps.
     let tried = Mutex::new(Vec::new());
     let failures = play_all(|scenario, play| {
-        let Some(verdict) = play.verdicts.verdict() else { return Some("no verdict".to_owned()) };
+        let Some(verdict) = play.verdicts.verdict() else {
+            // Without a request since its start, an engine has no record, so nobody knows whether it works.
+            return (scenario.name != "healthy-idle").then(|| "no verdict".to_owned());
+        };
         if verdict.cause.name() != scenario.cause {
             return Some(format!("{}, not {}: {}", verdict.cause.name(), scenario.cause, verdict.says));
         }
@@ -114,7 +117,10 @@ fn each_drill_has_the_cause_of_its_scenario() {
     let played = drills().map(|(name, _)| drill(&name)).collect();
     let failures = play_each(played, |scenario, play| {
         play.until(UNTIL);
-        let Some(verdict) = play.verdicts.verdict() else { return Some("no verdict".to_owned()) };
+        let Some(verdict) = play.verdicts.verdict() else {
+            // Without a request since its start, an engine has no record, so nobody knows whether it works.
+            return (scenario.name != "healthy-idle").then(|| "no verdict".to_owned());
+        };
         (verdict.cause.name() != scenario.cause).then(|| format!("{}: {}", verdict.cause.name(), verdict.says))
     });
     assert!(failures.is_empty(), "{}", failures.join("\n"));

@@ -148,6 +148,7 @@ impl Play {
             has_lost_engine: false,
             has_status: false,
             is_no_engine: false,
+            publisher_left: false,
             longest_load: None,
         });
         EngineFacts {

@@ -73,7 +73,7 @@ families! {
     KvBlocksReused(|engine| engine.told(engine.totals.kv.reused_blocks.unwrap_or(0))) =
         ENGINE.counter("nv_trt_llm_kv_cache_blocks_reused_total").in_default().stable()
         .help("KV cache blocks found in the cache (hits).").feeds("reusedBlocks");
-    KvBlocksMissed(|engine| engine.told(engine.totals.kv.missed_blocks.unwrap_or(0))) =
+    KvBlocksMissed(|engine| engine.told(missed_blocks(&engine.totals.kv)?)) =
         ENGINE.counter("nv_trt_llm_kv_cache_blocks_missed_total").in_default().stable()
         .help("KV cache blocks not found in the cache (misses).").feeds("missedBlocks");
     CrossKvBlocks(|engine, series| series.all(engine.totals.cross_kv?.events())) =
@@ -215,4 +215,9 @@ families! {
         ENGINE.counter("nv_trt_llm_recomputed_tokens_total")
         .help("Context tokens that were computed again after a pause of their request.")
         .when(&[When::Rows]);
+}
+
+/// Absent if the engine counts hits and no misses, as releases before 0.16.
+fn missed_blocks(kv: &KvCacheStats) -> Option<i64> {
+    kv.missed_blocks.or(kv.reused_blocks.is_none().then_some(0))
 }
