@@ -13,7 +13,7 @@ use trtllm_sources::kubernetes::PodSelection;
 use trtllm_sources::otlp::SpanReceiver;
 use trtllm_sources::perf_metrics_dir::LinesDir;
 use trtllm_sources::replay::Pace;
-use trtllm_sources::server::{Access, USUAL_PORT, check_host, port_of};
+use trtllm_sources::server::{Access, DEFAULT_PORT, check_host, port_of};
 use trtllm_sources::trtllm_serve::Extras;
 
 /// A parsed `--source`.
@@ -133,7 +133,7 @@ impl FromStr for SourceSpec {
                     otlp: options.take("otlp").map(|text| receiver(&text, "otlp=")).transpose()?,
                 },
             },
-            "auto" if body.is_empty() => Self::Auto { ports: options.ports()?.unwrap_or_else(|| vec![USUAL_PORT]) },
+            "auto" if body.is_empty() => Self::Auto { ports: options.ports()?.unwrap_or_else(|| vec![DEFAULT_PORT]) },
             "auto" => return Err(format!("unexpected {body:?} after auto:; use auto or auto:?ports=8000,8001")),
             "kubernetes" => Self::Kubernetes(Box::new(pods(body, &mut options)?)),
             "socket" | "replay" | "perf-metrics" | "log" if body.is_empty() => {

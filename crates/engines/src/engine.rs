@@ -36,7 +36,7 @@ pub struct KeptRecord {
     pub timed: Option<TimedBatch>,
 }
 
-/// What is known of one engine. Its intake writes it, and readers read it, under the lock of its slot.
+/// What is known of one engine, under the lock of its slot. Its intake and the judgement write it.
 #[derive(Debug)]
 pub struct Engine {
     pub state: EngineState,
@@ -45,7 +45,7 @@ pub struct Engine {
     pub about: EngineAbout,
     /// The GPUs that serve the engine, if they are known.
     pub gpus: Option<Arc<EngineGpus>>,
-    /// The GPUs with which the engine was last judged, until the recorder takes them.
+    /// The GPUs with which the engine was last judged, until its intake takes them for the recorder.
     pub inventory: Option<Arc<GpuInventory>>,
     /// The last records as received, oldest first. Scrapes do not read them.
     pub recent: VecDeque<KeptRecord>,
@@ -160,7 +160,7 @@ impl Engine {
             _ => None,
         };
         let of_about = |label: &str| self.about.settings.get(label).map(str::to_owned);
-        // Records come from the running engine, so they take precedence over its configuration.
+        // The server and the records tell what the running engine uses, so they take precedence over its configuration.
         let known = |label| of_server(label).or_else(|| of_records(label)).or_else(|| of_about(label));
         EngineSettings::NAMES.map(|label| (label, known(label)))
     }

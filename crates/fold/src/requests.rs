@@ -33,8 +33,8 @@ pub struct RequestFold {
     pub first_token_is_early: bool,
     pub totals: RequestTotals,
     pub(super) choices: Choices,
-    /// What tells an open quantity, oldest first, with the quantities for which it has counted or never will.
-    waiting: VecDeque<(Finished, Done)>,
+    /// Finished requests with a quantity whose source is not chosen yet, oldest first.
+    waiting: VecDeque<(Finished, Handled)>,
     successes: Successes,
     /// Requests that have ended, as the records and the entries with times count them.
     ends: Ends,
@@ -42,8 +42,8 @@ pub struct RequestFold {
     server_times: ServerTimes,
 }
 
-/// By quantity.
-type Done = [bool; Quantity::ALL.len()];
+/// For each quantity, whether it was counted or rejected.
+type Handled = [bool; Quantity::ALL.len()];
 
 impl RequestFold {
     /// Folds the row that reports a request complete, with the request's lifecycle if it is known. `is_sampled`: not all requests
@@ -67,8 +67,8 @@ impl RequestFold {
         self.absorb(Finished::Request { source: Source::Rows, request, is_sampled }, now, observer);
     }
 
-    /// Folds the RequestPerfMetrics or the span of one finished request. Returns the request, and whether its times are used. `None` if the
-    /// engine has both, and this is the other one.
+    /// Folds the RequestPerfMetrics or the span of one finished request. Returns the request, and whether its times are used. `None` if
+    /// entries and spans both arrive, and `source` came second.
     pub(crate) fn absorb_perf_metrics(
         &mut self,
         entry: &PerfMetricsEntry,
@@ -78,21 +78,21 @@ impl RequestFold {
     ) -> Option<(FinishedRequest, bool)> {
         let request = FinishedRequest::of_entry(entry, self.first_token_is_early);
         let has_times = request.latencies.any();
-        let is_first_report = self.choices.note_request(source, has_times);
-        if is_first_report {
+        let is_primary_source = self.choices.note_request(source, has_times);
+        if is_primary_source {
             self.server_times.entries += u64::from(has_times);
             self.ends.entries += u64::from(has_times);
         }
         self.absorb_steps(entry);
-        self.observe_what_only_entries_tell(&request, is_first_report);
+        self.observe_per_request_numbers(&request, is_primary_source);
         self.absorb(Finished::Request { source, request, is_sampled: false }, now, observer);
-        is_first_report.then(|| (request, has_times && self.choices.taken(Quantity::Outcomes) != Some(Source::Rows)))
+        is_primary_source.then(|| (request, has_times && self.choices.taken(Quantity::Outcomes) != Some(Source::Rows)))
     }
 
-    /// A span tells the queue of a generation server, too.
-    fn observe_what_only_entries_tell(&mut self, finished: &FinishedRequest, is_first_report: bool) {
+    /// Observes the numbers that rows and the server's metrics do not have.
+    fn observe_per_request_numbers(&mut self, finished: &FinishedRequest, is_primary_source: bool) {
         let (times, request) = (&mut self.totals.times, finished.request);
-        times.generation_queue.observe_request(finished.generation_queue.filter(|_| is_first_report), request);
+        times.generation_queue.observe_request(finished.generation_queue.filter(|_| is_primary_source), request);
         times.server_time_to_first_token.observe_request(finished.server_time_to_first_token, request);
         // If the server has metrics of its own, the cached tokens are taken from those.
         let cached = finished.cached_tokens.filter(|_| !self.server.known);
@@ -146,7 +146,7 @@ impl RequestFold {
         }
         self.choices.begin(now);
         self.choices.note_told(source, |quantity| finished.has(quantity));
-        self.waiting.push_back((finished, Done::default()));
+        self.waiting.push_back((finished, Handled::default()));
         // Only the replay of a file at full speed fills the queue.
         if self.waiting.len() > MOST_WAITING {
             self.choices.decide();
@@ -169,7 +169,7 @@ impl RequestFold {
         self.totals.source = self.choices.taken(Quantity::Times).or(self.totals.source);
     }
 
-    /// Whether it is known if `finished` counts for the quantity, and how.
+    /// True once the sources are chosen that decide whether `finished` counts for the quantity, and how.
     fn is_ready(&self, quantity: Quantity, finished: &Finished) -> bool {
         let source = finished.source();
         let is_settled = |quantity| self.choices.counts(quantity, source).is_some();
@@ -188,8 +188,8 @@ impl RequestFold {
         }
     }
 
-    /// `counts`: outcomes are taken from this source. If entries or spans tell them and not the time per output token, the source of that
-    /// judges it.
+    /// `counts`: outcomes are taken from this source. If another source gives the time per output token, this source judges all other
+    /// objectives, and that source judges this one.
     fn judge(&self, counts: bool, finished: &Finished, observer: &mut impl Observer) {
         let source = finished.source();
         let taken = |quantity| self.choices.taken(quantity);
@@ -223,12 +223,12 @@ impl RequestFold {
         if self.choices.taken(Quantity::Reasons) != Some(Source::Entries) {
             self.totals.finished = None;
         }
-        let is_left = |quantity: Quantity| self.choices.taken(quantity) == Some(Source::Server);
-        if is_left(Quantity::Times) {
+        let is_from_server = |quantity: Quantity| self.choices.taken(quantity) == Some(Source::Server);
+        if is_from_server(Quantity::Times) {
             self.totals.source = None;
         }
         for histogram in RequestHistogram::ALL {
-            if Quantity::of(histogram).is_none_or(is_left) {
+            if Quantity::of(histogram).is_none_or(is_from_server) {
                 let counted = self.totals.times.of_server(histogram);
                 *counted = Histogram::new(counted.bounds());
             }
@@ -278,21 +278,23 @@ impl RequestFold {
             self.choices.decide();
             self.count_waiting(observer);
         }
-        let by_entries = |choices: &Choices| choices.taken(Quantity::Times).is_some_and(Source::is_per_request);
-        if self.server_times.has_more_than_entries(now) && by_entries(&self.choices) {
+        let times_are_per_request =
+            |choices: &Choices| choices.taken(Quantity::Times).is_some_and(Source::is_per_request);
+        if self.server_times.has_more_than_entries(now) && times_are_per_request(&self.choices) {
             self.choices.leave_entries();
             self.server_times.replace(&mut self.totals.times);
             self.totals.source = self.choices.taken(Quantity::Times);
         }
-        let by_entries = by_entries(&self.choices);
-        self.successes.settle(self.ends, by_entries, self.totals.finished.as_ref(), self.choices.is_decided);
+        let have_entries = times_are_per_request(&self.choices);
+        self.successes.settle(self.ends, have_entries, self.totals.finished.as_ref(), self.choices.is_decided);
         self.totals.succeeded = self.successes.total;
         let by_server = [Quantity::Outcomes, Quantity::TimePerToken]
             .iter()
             .any(|quantity| self.choices.taken(*quantity) == Some(Source::Server));
-        let is_fast = self.choices.is_decided && !by_server;
-        // What waited is judged first.
-        observer.settled(completed, if is_fast { TOLD_WITHIN } else { DECIDED_WITHIN }, now);
+        let outcomes_come_quickly = self.choices.is_decided && !by_server;
+        // After this time, a completed request without an outcome counts as unknown.
+        let patience = if outcomes_come_quickly { TOLD_WITHIN } else { DECIDED_WITHIN };
+        observer.settled(completed, patience, now);
     }
 }
 

@@ -1,5 +1,5 @@
 //! Finds the pod that has a device now. Kubelets before 1.34 also list pods that have finished, until they are deleted, and
-//! do not say which those are. But they give the device of a plugin to one pod at a time. Pure.
+//! do not say which those are. But they give the device of a plugin to one pod at a time. No I/O.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,10 +15,10 @@ pub(super) struct DeviceHolders {
 }
 
 impl DeviceHolders {
-    /// Removes the assignments of finished pods from an answer. Of two pods with the same device, this exporter's own pod has
-    /// it, otherwise the pod that was listed later for the first time. If both were in the first answer, it is unknown which has
-    /// finished, and both are kept.
-    pub(super) fn current(
+    /// Removes the assignments of finished pods from an answer. Of two pods with the same device, this exporter's own pod is kept,
+    /// otherwise the pod that appeared in a later answer. If both first appeared in the same answer, it is unknown which has finished,
+    /// and both are kept.
+    pub(super) fn update(
         &mut self,
         assignments: Vec<DeviceAssignment>,
         own_pod: Option<&PodName>,
@@ -67,7 +67,7 @@ mod tests {
         let mut holders = DeviceHolders::default();
         let mut current = |answer: &&[(&str, &str)]| {
             let assignments = answer.iter().map(|(pod, device)| assigned(pod, device)).collect();
-            holders.current(assignments, own.as_ref())
+            holders.update(assignments, own.as_ref())
         };
         let last = answers.iter().map(&mut current).last().unwrap();
         last.into_iter().map(|assignment| assignment.pod.pod).collect()
@@ -95,7 +95,7 @@ mod tests {
         assert_eq!(pods(&[&shares[..1], shares], None), ["a", "b"]);
         let claim = |pod| DeviceAssignment { exclusive: false, ..assigned(pod, "gpu-0") };
         let mut holders = DeviceHolders::default();
-        holders.current(vec![claim("a")], None);
-        assert_eq!(holders.current(vec![claim("a"), claim("b")], None), [claim("a"), claim("b")]);
+        holders.update(vec![claim("a")], None);
+        assert_eq!(holders.update(vec![claim("a"), claim("b")], None), [claim("a"), claim("b")]);
     }
 }

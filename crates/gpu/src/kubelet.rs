@@ -130,7 +130,7 @@ pub(super) fn poll(
                     tracing::info!(socket = %socket.display(), "kubelet request succeeds again");
                 }
                 answered = Instant::now();
-                Some(holders.current(assignments, own_pod))
+                Some(holders.update(assignments, own_pod))
             }
             Some(Err(error)) => {
                 if failing.replace(error.kind()) != Some(error.kind()) {

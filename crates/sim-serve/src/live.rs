@@ -207,14 +207,14 @@ impl Live {
 
     /// Whether commands may change the engine.
     pub(crate) fn can_change(&mut self) -> bool {
-        self.world.alone().is_some()
+        self.world.standalone_engine().is_some()
     }
 
     /// Replaces the load and the faults of the engine.
     pub(crate) fn change(&mut self, simulated: Simulated, now: Instant) {
         let at = self.interrupt(now);
         self.in_flight = simulated.config.load.in_flight;
-        if let Some(engine) = self.world.alone() {
+        if let Some(engine) = self.world.standalone_engine() {
             engine.change(simulated.config, at);
         }
     }
@@ -222,7 +222,7 @@ impl Live {
     /// Crashes the engine, which serves again at once.
     pub(crate) fn restart(&mut self, now: Instant) {
         let at = self.interrupt(now);
-        if let Some(engine) = self.world.alone() {
+        if let Some(engine) = self.world.standalone_engine() {
             engine.restart(at, at);
         }
     }
@@ -247,7 +247,7 @@ impl Live {
         self.advance(now);
         self.is_draining = is_draining;
         let limit = if is_draining { Some(0) } else { self.in_flight };
-        if let Some(engine) = self.world.alone() {
+        if let Some(engine) = self.world.standalone_engine() {
             engine.limit_in_flight(limit);
         }
         if self.clock.since.is_none() && !is_draining {
@@ -258,7 +258,7 @@ impl Live {
     /// The readings of each GPU of the only engine, under the keys that the stand-in for NVML (tests/nvml-standin) takes.
     pub(crate) fn gpus(&mut self, now: Instant) -> Value {
         let at = self.clock.now(now);
-        self.world.alone().map(|engine| engine.gpus(at).iter().map(readings).collect()).unwrap_or_default()
+        self.world.standalone_engine().map(|engine| engine.gpus(at).iter().map(readings).collect()).unwrap_or_default()
     }
 
     pub(crate) fn truth(&self) -> Value {

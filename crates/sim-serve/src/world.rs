@@ -47,7 +47,7 @@ impl World {
         Self::Deployment(Box::new(Pair::new(context, generation, seed)), part)
     }
 
-    /// The engine that this process shows. An orchestrator has none, and its deployment begins with the context engine.
+    /// The engine that this process shows. For an orchestrator: the context engine, whose settings stand for the deployment.
     pub(crate) fn shown(&self) -> &Engine {
         match self {
             Self::Engine(engine) => engine,
@@ -56,8 +56,8 @@ impl World {
         }
     }
 
-    /// The only engine. A deployment cannot be changed, because its other processes would not know.
-    pub(crate) fn alone(&mut self) -> Option<&mut Engine> {
+    /// The only engine. `None` for a deployment: a change here would not reach its other processes.
+    pub(crate) fn standalone_engine(&mut self) -> Option<&mut Engine> {
         match self {
             Self::Engine(engine) => Some(engine),
             Self::Deployment(..) => None,

@@ -266,7 +266,7 @@ impl HttpClient {
     ) -> Result<(ServerConnection, Response<Incoming>), SourceError> {
         let authorization = match &self.server.token_file {
             Some(file) => Some(self.token.header(file).await?),
-            None => self.server.user.clone(),
+            None => self.server.authorization.clone(),
         };
         let mut request = Request::builder()
             .method(method)

@@ -16,8 +16,9 @@ use trtllm_service::host::is_incomplete_ipv4;
 use trtllm_service::small_file;
 
 /// Default port of trtllm-serve.
-pub const USUAL_PORT: u16 = 8000;
-/// How long a token is used before its file is read again. Kubernetes replaces tokens an hour before they expire.
+pub const DEFAULT_PORT: u16 = 8000;
+/// How long a token is used before its file is read again. The kubelet replaces a token at 80 % of its lifetime, which is at least 10
+/// minutes.
 const TOKEN_AGE: Duration = Duration::from_secs(60);
 
 /// How to reach a server, as configured.
@@ -79,7 +80,7 @@ pub struct TargetServer {
     pub(super) tls: Option<Arc<ClientConfig>>,
     pub(super) token_file: Option<PathBuf>,
     /// The header `Authorization` with a user and a password.
-    pub(super) user: Option<HeaderValue>,
+    pub(super) authorization: Option<HeaderValue>,
 }
 
 impl TargetServer {
@@ -95,17 +96,17 @@ impl TargetServer {
                 Some(Arc::new(read.map_err(aborted)??))
             }
         };
-        Ok(Self { target, tls, token_file: bearer_token_file, user: None })
+        Ok(Self { target, tls, token_file: bearer_token_file, authorization: None })
     }
 
     /// A server that is reached without TLS and token.
     pub(super) fn plain(target: String) -> Self {
-        Self { target, tls: None, token_file: None, user: None }
+        Self { target, tls: None, token_file: None, authorization: None }
     }
 
     /// Sends this header `Authorization` unless there is a token file.
     pub fn with_user(self, authorization: HeaderValue) -> Self {
-        Self { user: Some(authorization), ..self }
+        Self { authorization: Some(authorization), ..self }
     }
 }
 
@@ -117,7 +118,7 @@ fn certificates(ca_file: Option<&Path>) -> Result<ClientConfig, OpenError> {
 /// The token of a server, as last read from its file.
 #[derive(Debug, Default)]
 pub(super) struct Token {
-    known: Option<(Instant, HeaderValue)>,
+    cached: Option<(Instant, HeaderValue)>,
     /// A read that has outlived its poll. The next poll waits for it, so that a file system that hangs blocks only one thread.
     reading: Option<JoinHandle<io::Result<Vec<u8>>>>,
 }
@@ -125,8 +126,8 @@ pub(super) struct Token {
 impl Token {
     /// The value of the header `Authorization`. Fails if the file cannot be read or does not contain a token.
     pub(super) async fn header(&mut self, file: &Path) -> Result<HeaderValue, SourceError> {
-        if let Some((read, header)) = &self.known
-            && read.elapsed() < TOKEN_AGE
+        if let Some((read_at, header)) = &self.cached
+            && read_at.elapsed() < TOKEN_AGE
         {
             return Ok(header.clone());
         }
@@ -135,13 +136,13 @@ impl Token {
         self.reading = None;
         let header = read.unwrap_or_else(|error| Err(io::Error::other(error))).and_then(|text| bearer(&text));
         let header = header.map_err(|cause| SourceError::Token { path: file.to_owned(), cause })?;
-        self.known = Some((Instant::now(), header.clone()));
+        self.cached = Some((Instant::now(), header.clone()));
         Ok(header)
     }
 
     /// To be called when the server refuses the token: the file may have a newer one.
     pub(super) fn refused(&mut self) {
-        self.known = None;
+        self.cached = None;
     }
 }
 

@@ -30,43 +30,41 @@ pub struct Replica {
 
 /// All replicas of one model.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Replicas {
+pub struct ModelReplicas {
     pub model: String,
-    pub replicas: usize,
+    pub count: usize,
     /// The cause that limits more than half of the replicas, if there is one.
     pub usual: Option<String>,
     /// The replicas with another cause.
     pub different: Vec<Replica>,
 }
 
-/// The models with several replicas, by name.
+/// The models with several replicas, by name, and the replicas of all other models.
 #[must_use]
-pub fn groups(replicas: Vec<Replica>) -> Vec<Replicas> {
+pub fn groups(replicas: Vec<Replica>) -> (Vec<ModelReplicas>, Vec<Replica>) {
     let mut models: BTreeMap<String, Vec<Replica>> = BTreeMap::new();
     for replica in replicas {
         models.entry(replica.model.clone()).or_default().push(replica);
     }
-    models
-        .into_iter()
-        .filter(|(_, replicas)| replicas.len() > 1)
-        .map(|(model, replicas)| group(model, replicas))
-        .collect()
+    let (several, single): (Vec<_>, Vec<_>) = models.into_iter().partition(|(_, replicas)| replicas.len() > 1);
+    let groups = several.into_iter().map(|(model, replicas)| group(model, replicas)).collect();
+    (groups, single.into_iter().flat_map(|(_, replicas)| replicas).collect())
 }
 
-fn group(model: String, replicas: Vec<Replica>) -> Replicas {
+fn group(model: String, replicas: Vec<Replica>) -> ModelReplicas {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     for replica in &replicas {
         *counts.entry(&replica.cause).or_default() += 1;
     }
     let most = counts.into_iter().max_by_key(|(_, count)| *count);
     let usual = most.filter(|(_, count)| 2 * count > replicas.len()).map(|(cause, _)| cause.to_owned());
-    let all = replicas.len();
+    let count = replicas.len();
     let different = replicas.into_iter().filter(|replica| usual.as_ref() != Some(&replica.cause)).collect();
-    Replicas { model, replicas: all, usual, different }
+    ModelReplicas { model, count, usual, different }
 }
 
 /// The models with several replicas on the exporters that were read.
-pub(super) fn of_exporters(exporters: &[Exporter]) -> Vec<Replicas> {
+pub(super) fn of_exporters(exporters: &[Exporter]) -> Vec<ModelReplicas> {
     let replicas = exporters.iter().flat_map(|exporter| {
         exporter.engines.iter().filter_map(|engine| {
             let cause = engine.verdict.as_ref()?.cause.name().to_owned();
@@ -74,18 +72,18 @@ pub(super) fn of_exporters(exporters: &[Exporter]) -> Vec<Replicas> {
             Some(Replica { model: engine.model.clone(), place: format!("{}{pod}", exporter.url), cause })
         })
     });
-    groups(replicas.collect())
+    groups(replicas.collect()).0
 }
 
 /// The groups as text for people: one line for each model, and one for each replica that differs.
 #[must_use]
-pub fn text(groups: &[Replicas]) -> String {
+pub fn text(groups: &[ModelReplicas]) -> String {
     let mut out = String::new();
-    for Replicas { model, replicas, usual, different } in groups {
+    for ModelReplicas { model, count, usual, different } in groups {
         let says = match (usual, different.len()) {
-            (Some(cause), 0) => format!("all {replicas} replicas: {cause}"),
-            (Some(cause), odd) => format!("{} of {replicas} replicas: {cause}", replicas - odd),
-            (None, _) => format!("{replicas} replicas without a common cause"),
+            (Some(cause), 0) => format!("all {count} replicas: {cause}"),
+            (Some(cause), odd) => format!("{} of {count} replicas: {cause}", count - odd),
+            (None, _) => format!("{count} replicas without a common cause"),
         };
         let _ = writeln!(out, "model {model}: {says}");
         for Replica { place, cause, .. } in different {
@@ -97,10 +95,10 @@ pub fn text(groups: &[Replicas]) -> String {
 
 /// The groups as JSON.
 #[must_use]
-pub fn json(groups: &[Replicas]) -> Value {
-    let group = |Replicas { model, replicas, usual, different }: &Replicas| {
+pub fn json(groups: &[ModelReplicas]) -> Value {
+    let group = |ModelReplicas { model, count, usual, different }: &ModelReplicas| {
         let different = different.iter().map(|replica| json!({"place": replica.place, "cause": replica.cause}));
-        json!({"model": model, "replicas": replicas, "usual": usual, "different": different.collect::<Value>()})
+        json!({"model": model, "replicas": count, "usual": usual, "different": different.collect::<Value>()})
     };
     groups.iter().map(group).collect()
 }
@@ -124,8 +122,7 @@ pub(super) async fn of_prometheus(url: &str, arguments: &DiagnoseArgs) -> Result
         }
     };
     let known = replicas.len();
-    let single: Vec<Replica> = alone(&replicas);
-    let groups = groups(replicas);
+    let (groups, single) = groups(replicas);
     match arguments.format {
         ReportFormat::Text => {
             let mut out = format!("{url}: engines with a verdict: {known}\n\n{}", text(&groups));
@@ -142,13 +139,6 @@ pub(super) async fn of_prometheus(url: &str, arguments: &DiagnoseArgs) -> Result
         }
     }
     Ok(if groups.iter().any(|group| !group.different.is_empty()) { DIFFERENT } else { 0 })
-}
-
-/// The replicas of models that have only one.
-fn alone(replicas: &[Replica]) -> Vec<Replica> {
-    let mut by_model: BTreeMap<&str, Vec<&Replica>> = BTreeMap::new();
-    replicas.iter().for_each(|replica| by_model.entry(&replica.model).or_default().push(replica));
-    by_model.into_values().filter(|of_model| of_model.len() == 1).flatten().cloned().collect()
 }
 
 async fn ask(target: &Target) -> Result<Vec<Replica>, Failure> {
@@ -201,12 +191,12 @@ mod tests {
             replicas("mixed", &["none", "load"]),
             replicas("odd", &["none", "clocks", "none"]),
         ];
-        let groups = groups(all.concat());
+        let (groups, single) = groups(all.concat());
         let expected = "model alike: all 2 replicas: none\n\
                         model mixed: 2 replicas without a common cause\n  node0: none\n  node1: load\n\
                         model odd: 2 of 3 replicas: none\n  node1: clocks\n";
         assert_eq!(text(&groups), expected);
         assert_eq!(json(&groups)[2]["different"], json!([{"place": "node1", "cause": "clocks"}]));
-        assert_eq!(alone(&all.concat()), replicas("alone", &["clocks"]));
+        assert_eq!(single, replicas("alone", &["clocks"]));
     }
 }

@@ -10,7 +10,7 @@ use crate::cli::DiagnoseArgs;
 use crate::exporters::client::{Client, Failure, with_scheme};
 use trtllm_config::{ConfigError, SourceSpec, read_file};
 use trtllm_sources::discovery::{Identity, search};
-use trtllm_sources::server::USUAL_PORT;
+use trtllm_sources::server::DEFAULT_PORT;
 use trtllm_sources::server::{Access, check_token};
 use trtllm_sources::server_facts::{VERSION_PATH, parse_version};
 use trtllm_sources::server_page;
@@ -35,7 +35,7 @@ pub(super) fn configured(arguments: &DiagnoseArgs) -> Result<Vec<Named>, ConfigE
         sources.push((url.parse().map_err(|why: String| ConfigError::flag("--source", url, why))?, None));
     }
     if sources.is_empty() && arguments.connection.urls.iter().any(|url| is_this_host(url)) {
-        sources.push((SourceSpec::Auto { ports: vec![USUAL_PORT] }, None));
+        sources.push((SourceSpec::Auto { ports: vec![DEFAULT_PORT] }, None));
     }
     Ok(sources)
 }

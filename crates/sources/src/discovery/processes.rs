@@ -11,7 +11,7 @@ use serde::Deserialize;
 use trtllm_service::small_file;
 
 use super::command::ServeCommand;
-use crate::server::{USUAL_PORT, parse_port};
+use crate::server::{DEFAULT_PORT, parse_port};
 
 /// Limit of the bytes that are read of a command line.
 const MAX_COMMAND: u64 = 16 << 10;
@@ -63,12 +63,12 @@ fn server_of(command: &[u8], read: impl Fn(&str) -> Option<OrchestratorAddress>)
     if command.is_orchestrator() {
         let file = ["-c", "--config_file", "--config"].into_iter().find_map(|option| command.value(option));
         let OrchestratorAddress { hostname, port } = file.and_then(read).unwrap_or_default();
-        let port = port.unwrap_or(USUAL_PORT);
+        let port = port.unwrap_or(DEFAULT_PORT);
         let host = hostname.map_or(Some("127.0.0.1".to_owned()), |name| host(&name))?;
         let target = format!("http://{host}:{port}");
         return (port > 0).then_some(NamedServer { target, orchestrator: true });
     }
-    let port = command.value("--port").map_or(Some(USUAL_PORT), parse_port)?;
+    let port = command.value("--port").map_or(Some(DEFAULT_PORT), parse_port)?;
     let host = command.value("--host").map_or(Some("127.0.0.1".to_owned()), host)?;
     Some(NamedServer { target: format!("http://{host}:{port}"), orchestrator: false })
 }

@@ -45,12 +45,12 @@ impl Pass {
             .map(|(name, value)| (name.trim_matches(marks), value.trim_matches(marks)))
             .collect();
         let find = |name: &str| members.get(name).copied();
-        let number = |names: &str| names.split('|').find_map(find).and_then(number);
-        let count = |names: &str| number(names).map(|number| number as i64);
+        let number_of = |names: &str| names.split('|').find_map(find).and_then(number);
+        let count = |names: &str| number_of(names).map(|number| number as i64);
 
         // Dummies only keep a rank of attention data parallelism busy. Up to release 0.19, no line has `scheduled`.
-        let (all, dummies) = (count("num_scheduled_requests|Scheduled Requests"), count("num_dummy"));
-        let scheduled = all.map(|all| (all - dummies.unwrap_or(0)).max(0));
+        let (with_dummies, dummies) = (count("num_scheduled_requests|Scheduled Requests"), count("num_dummy"));
+        let scheduled = with_dummies.map(|all| (all - dummies.unwrap_or(0)).max(0));
         let context = count("num_ctx_requests|Context Requests").map(|all| all.min(scheduled.unwrap_or(all)));
         let generation = scheduled.zip(context).map(|(scheduled, context)| scheduled - context);
         let (slots, cached) = (count("num_generation_tokens").unwrap_or(0), count("cached_kv_tokens"));
@@ -71,11 +71,12 @@ impl Pass {
             free_num_blocks: count("Free KV cache blocks"),
             used_num_blocks: count("Used KV cache blocks"),
             tokens_per_block: count("Tokens per KV cache block"),
-            used_share: number("kv_cache_util"),
+            used_share: number_of("kv_cache_util"),
             ..KvCacheStats::default()
         };
-        // A pass of PyTorch that launches no batch repeats the composition of the batch before.
-        let has_batch = all.map_or(context.unwrap_or(0) + slots > 0, |all| all > 0 || !is_pytorch);
+        // With `scheduled`, 0 means no batch. Lines without it have only the composition, which a pass of PyTorch that launches no batch
+        // repeats from the batch before.
+        let has_batch = with_dummies.map_or(context.unwrap_or(0) + slots > 0, |all| all > 0 || !is_pytorch);
         let fetched = find("currank_total_requests").and_then(|value| value.split_once('/'));
         let record = IterationStats {
             timestamp: find("timestamp").or_else(|| find("Timestamp")).and_then(parse_timestamp),
@@ -86,15 +87,15 @@ impl Pass {
             cpu_mem_usage: count("Runtime CPU Memory Usage"),
             gpu_mem_usage: count("Runtime GPU Memory Usage"),
             pinned_mem_usage: count("Runtime Pinned Memory Usage"),
-            host_step_time_ms: number("host_step_time").or_else(|| Some(1000.0 * number("elapsed_time")?)),
-            prev_device_step_time_ms: number("prev_device_step_time"),
+            host_step_time_ms: number_of("host_step_time").or_else(|| Some(1000.0 * number_of("elapsed_time")?)),
+            prev_device_step_time_ms: number_of("prev_device_step_time"),
             inflight_batching_stats: has_batch.then_some(inflight),
             kv_cache_stats: (kv != KvCacheStats::default()).then_some(kv),
             ..IterationStats::default()
         };
         Some(Self {
             record,
-            fetched: fetched.and_then(|(own, all)| Some((self::number(own)? as i64, self::number(all)? as i64))),
+            fetched: fetched.and_then(|(own, all)| Some((number(own)? as i64, number(all)? as i64))),
             generation_slots: slots,
             ..Self::default()
         })

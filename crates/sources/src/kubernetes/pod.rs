@@ -11,7 +11,7 @@ use trtllm_records::timestamp::parse_timestamp;
 
 use crate::discovery::command::ServeCommand;
 use crate::discovery::{FoundPod, short};
-use crate::server::{USUAL_PORT, parse_port};
+use crate::server::{DEFAULT_PORT, parse_port};
 
 /// Sets the port of the server, if nothing else tells it.
 const PORT: &str = "trtllm-exporter.io/port";
@@ -191,7 +191,7 @@ pub(super) fn serving(pod: Pod, selected: bool, port: Option<u16>) -> Option<Ser
         .or_else(|| command?.value("--port").and_then(parse_port))
         .or_else(|| named_port(container))
         .or_else(|| probed_port(container))
-        .unwrap_or(USUAL_PORT);
+        .unwrap_or(DEFAULT_PORT);
     let address = match status.pod_ip.contains(':') {
         true => format!("[{}]", status.pod_ip),
         false => status.pod_ip.clone(),
