@@ -31,6 +31,8 @@ const WITHOUT: [(&str, &str); 10] = [
 
 /// The format of each `#[error(…)]`, and the message of each `tracing::warn!(…)` and `tracing::error!(…)`.
 fn messages(source: &str) -> Vec<String> {
+    // rustfmt may break the line after the parenthesis.
+    let source = &source.split("line!(").map(str::trim_start).collect::<Vec<_>>().join("line!(");
     let starts = [("#[error(", true), ("tracing::warn!(", false), ("tracing::error!(", false), ("line!(warn, ", false)];
     let places = starts.iter().flat_map(|(start, first)| source.match_indices(start).map(move |found| (found, first)));
     places.filter_map(|((at, start), first)| literal(&source[at + start.len()..], *first)).collect()

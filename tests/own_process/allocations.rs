@@ -109,9 +109,9 @@ fn an_engine_adds_five_samples_per_allocation() {
     assert!((ten - one) * 5 < many - few, "{one} allocations for {few} samples, {ten} for {many}");
 }
 
-/// prometheus-client copies each label of the exporter's own series twice. Each source has 15 to 17 such series.
+/// The labels of each own series are sorted, and prometheus-client copies them twice. Each source has 15 to 17 such series.
 #[test]
-fn own_metrics_take_at_most_25_allocations_per_series() {
+fn own_metrics_take_at_most_26_allocations_per_series() {
     let own = Selection::of(&[Group::Exporter]);
     let cost = |engines| {
         let (state, builder, http) = warm(engines);
@@ -121,7 +121,7 @@ fn own_metrics_take_at_most_25_allocations_per_series() {
     let ((one, few), (nine, many)) = (cost(1), cost(9));
     println!("own pages of {few} and {many} series take {one} and {nine} allocations");
     assert!(many - few >= 8 * 15, "{few}, {many}");
-    assert!(nine - one < (many - few) * 25, "{one} allocations for {few} series, {nine} for {many}");
+    assert!(nine - one < (many - few) * 26, "{one} allocations for {few} series, {nine} for {many}");
 }
 
 /// prometheus-client's messages contain a copy of each label, so the limit is per sample.
