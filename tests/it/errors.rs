@@ -23,10 +23,7 @@ const WITHOUT: [(&str, &str); 10] = [
     ("kubelet request failed; pods of GPUs are unknown or outdated", "the error of the line contains it"),
     ("systemd passed a socket for the metrics page", "the line has it as `remedy`"),
     ("some GPU identity fields are unavailable", "nothing needs to be done"),
-    (
-        "records were lost: another reader takes them, or the engine keeps too few (iter_stats_max_iterations) for --poll.interval",
-        "it names the two causes and the settings",
-    ),
+    ("records were lost: {cause}", "it names the two causes and the settings"),
 ];
 
 /// The format of each `#[error(…)]`, and the message of each `tracing::warn!(…)` and `tracing::error!(…)`.

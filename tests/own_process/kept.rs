@@ -168,15 +168,23 @@ fn memory_that_was_freed_before_an_allocation_that_stays_is_given_back_as_the_pr
         let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
         pages.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * rustix::param::page_size()
     };
-    let mut trimming = Trimming::default();
-    trimming.tick();
-    let before = resident();
-    let mut many: Vec<Box<[u8; 1000]>> = (0..32_000).map(|byte| Box::new([byte as u8; 1000])).collect();
-    let stays = many.pop();
-    drop(many);
-    assert!(resident() > before + (24 << 20), "the allocator gives it back by itself");
-    assert!(trimming.tick(), "the process has grown");
-    // Other tests of this process may allocate memory at the same time.
-    assert!(resident() < before + (12 << 20), "{} bytes more than before", resident() - before);
-    drop(stays);
+    // Returns how many bytes more are resident after the memory was freed and after it was given back, and between these two, whether
+    // the process had grown.
+    let freed_and_given_back = || {
+        let mut trimming = Trimming::default();
+        trimming.tick();
+        let before = resident();
+        let mut many: Vec<Box<[u8; 1000]>> = (0..32_000).map(|byte| Box::new([byte as u8; 1000])).collect();
+        let stays = many.pop();
+        drop(many);
+        let freed = resident().saturating_sub(before);
+        let has_grown = trimming.tick();
+        let given_back = resident().saturating_sub(before);
+        drop(stays);
+        (freed, has_grown, given_back)
+    };
+    // Other tests of this process may allocate and free memory at the same time.
+    let tries: Vec<_> = (0..5).map(|_| freed_and_given_back()).collect();
+    let is_shown = tries.iter().any(|(freed, grown, given_back)| *freed > 24 << 20 && *grown && *given_back < 12 << 20);
+    assert!(is_shown, "bytes after freeing and after giving back: {tries:?}");
 }

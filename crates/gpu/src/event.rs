@@ -1,7 +1,7 @@
 //! What the threads of this crate send to the supervisor, over one channel.
 
-use std::sync::{Arc, LazyLock};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::sync::Arc;
+use std::time::Instant;
 
 use super::device_assignment::DeviceAssignment;
 use super::nvml::{NvmlUnavailable, Session};
@@ -57,16 +57,4 @@ pub(super) struct PollReadings {
     pub(super) poll: GpuPoll,
     /// The NVML calls that failed and that only a slow poll makes. `None` if this was no slow poll.
     pub(super) slow_failures: Option<Vec<CallFailure>>,
-}
-
-/// Time since the first call of this function.
-pub(super) fn monotonic() -> Duration {
-    static FIRST: LazyLock<Instant> = LazyLock::new(Instant::now);
-    FIRST.elapsed()
-}
-
-/// Microseconds since 1970 UTC.
-pub(super) fn now_us() -> i64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
 }

@@ -4,6 +4,7 @@
 //! every call), then the files that read values: `readings`, `limits`, `gpm`, `mig`, `processes`, `xid_events`. `kubelet`
 //! reads which container uses which GPU, `usage` finds which engine does.
 
+mod clock;
 mod config;
 mod counters;
 mod device_assignment;

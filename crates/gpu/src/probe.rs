@@ -10,8 +10,8 @@ use nvml_wrapper::Device;
 use nvml_wrapper::error::NvmlError;
 use parking_lot::Mutex;
 
+use super::clock::monotonic;
 use super::counters::Counters;
-use super::event::monotonic;
 use super::fields::{NvmlField, ReadField};
 use super::limits::{IMPOSSIBLE, MEMORY_BYTES};
 use super::nvml::{ErrorScope, classify};

@@ -12,9 +12,10 @@ use nvml_wrapper::Device;
 use nvml_wrapper::enums::device::DeviceArchitecture;
 use nvml_wrapper::error::NvmlError;
 
+use super::clock::{monotonic, now_us};
 use super::config::GpuConfig;
 use super::counters::{Counters, CountersOfGpus};
-use super::event::{Event, PollReadings, WorkerOutcome, WorkerReport, monotonic, now_us};
+use super::event::{Event, PollReadings, WorkerOutcome, WorkerReport};
 use super::gpu_filter::GpuFilter;
 use super::limits::{IMPOSSIBLE, is_blank};
 use super::nvml::Session;

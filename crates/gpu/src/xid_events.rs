@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 use nvml_wrapper::enums::event::XidError;
 use nvml_wrapper::error::NvmlError;
 
-use super::event::{Event, WorkerOutcome, WorkerReport, now_us};
+use super::clock::now_us;
+use super::event::{Event, WorkerOutcome, WorkerReport};
 use super::limits::XID;
 use super::nvml::Session;
 use super::raw;

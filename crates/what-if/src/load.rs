@@ -7,7 +7,6 @@ use std::ops::Range;
 
 use crate::measured_engine::Request;
 use crate::random::Random;
-use crate::replay::mean_and_variance;
 
 /// Minimum number of successive requests that are drawn together.
 const STRETCH: usize = 32;
@@ -134,6 +133,13 @@ fn in_flight(requests: &[Request], known: Range<usize>) -> Vec<f64> {
     // The next request of a client arrives a moment after the end of its previous one.
     let ended = |at: f64| ends.partition_point(|end| *end <= at + 1e-6);
     known.map(|index| (index + 1) as f64 - ended(requests[index].arrived) as f64).collect()
+}
+
+/// The mean and the variance of a sample.
+pub(crate) fn mean_and_variance(values: &[f64]) -> (f64, f64) {
+    let mean = values.iter().sum::<f64>() / values.len() as f64;
+    let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
+    (mean, squares / (values.len() as f64 - 1.0).max(1.0))
 }
 
 #[cfg(test)]

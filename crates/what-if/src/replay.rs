@@ -4,7 +4,7 @@
 use crate::answer::{Forecast, LatencyRanges, Met, Range, combine_errors};
 use crate::costs::CostEstimator;
 use crate::latencies::{Summary, latencies, percentiles};
-use crate::load::{Arrivals, Load};
+use crate::load::{Arrivals, Load, mean_and_variance};
 use crate::measured_engine::{Objectives, Request};
 use crate::random::Random;
 use crate::scheduler::{Extrapolation, Rules, Scheduler, ServedRequest};
@@ -224,13 +224,6 @@ fn share(values: &[f64]) -> Range {
     let (mean, variance) = mean_and_variance(values);
     let side = SIDE * (variance + 0.01 * 0.01).sqrt();
     Range { value: mean, low: (mean - side).max(0.0), high: (mean + side).min(1.0) }
-}
-
-/// The mean and the variance of a sample.
-pub(crate) fn mean_and_variance(values: &[f64]) -> (f64, f64) {
-    let mean = values.iter().sum::<f64>() / values.len() as f64;
-    let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
-    (mean, squares / (values.len() as f64 - 1.0).max(1.0))
 }
 
 fn times(range: &Range, factor: f64) -> Range {
