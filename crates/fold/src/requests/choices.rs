@@ -29,7 +29,7 @@
 //! came first, not spans, rows or the server's metrics before the first one.
 //!
 //! Two changes come later. If the server counts more requests than there are entries or spans, their times and outcomes are left for
-//! those of the server ([`super::server_times`]). If several frontends answer, the server's metrics are left, and their quantities are
+//! those of the server ([`super::super::server_times`]). If several frontends answer, the server's metrics are left, and their quantities are
 //! open again.
 
 use std::time::{Duration, Instant};
