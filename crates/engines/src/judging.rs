@@ -57,7 +57,7 @@ impl State {
         for slot in self.slots().iter() {
             // While NVML is closed or broken, its GPUs say nothing about the engine.
             let gpus = if inventory.nvml == NvmlState::Up { self.gpus_of(slot) } else { Vec::new() };
-            // After a panic, no verdict is left that nobody renews.
+            // A verdict from before the panic must not stay, because nothing would renew it.
             if supervise::catch_now(Task::Fold, || slot.judge(&gpus, at, wall)).is_err() {
                 *slot.judged.lock() = EngineJudgement::default();
             }

@@ -115,7 +115,7 @@ pub(super) fn poll(
     let mut holders = DeviceHolders::default();
     let mut is_hidden = false;
     loop {
-        // A host without a kubelet has no socket. Without the right to look, nobody can know.
+        // A host without a kubelet has no socket. If this user may not look into the directory, it is unknown whether there is one.
         let exists = socket.try_exists().unwrap_or_else(|error| {
             if !std::mem::replace(&mut is_hidden, true) {
                 let socket = socket.display();

@@ -34,7 +34,7 @@ pub struct PastEngine {
     pub state: Arc<State>,
     /// The time of this state, in microseconds since 1970 UTC.
     pub at_us: i64,
-    /// Number of segments that were read to a damaged frame only.
+    /// Number of segments with a damaged frame. What follows it in the segment was not read.
     pub damaged_segments: u64,
     intake: Intake,
     /// Lines that wait to be folded.

@@ -6,7 +6,7 @@
 pub struct Texts(pub &'static str);
 
 impl Texts {
-    /// The sentence of a section. Empty if there is no such section; tests find that.
+    /// The sentence of a section. Empty if the document has no such section, for which a test fails.
     #[must_use]
     pub fn sentence(self, name: &str) -> &'static str {
         self.lines(name).next().unwrap_or_default()

@@ -241,7 +241,7 @@ fn kept_release(text: &str) -> String {
         digits > 0 && is_number(number) && (rest.is_empty() || suffix.is_some_and(is_number))
     };
     let numbers = text.strip_suffix("+simulated").unwrap_or(text);
-    // A last part such as `post2` or `dev2024100800` is no part of an IP address, but four numbers may be one.
+    // Four numbers may be an IP address. An IP address has no last part such as `post2` or `dev2024100800`.
     let is_build = |part: &str| {
         let digits = part.strip_prefix("post").or_else(|| part.strip_prefix("dev"));
         digits.is_some_and(|digits| digits.len() <= 10 && digits.bytes().all(|byte| byte.is_ascii_digit()))

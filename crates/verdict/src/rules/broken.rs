@@ -115,16 +115,19 @@ pub(crate) fn silent(state: EngineState, silence: Option<&Silence>) -> Option<Fo
         return Some(found.remedy("Wait. If it takes much longer than usual, look at the server's log.", &[]));
     }
     let is_long = silence.seconds >= SILENT;
+    if silence.publisher_left {
+        return Some(
+            Found::new(format!("The engine's publisher is gone for {}.", time(silence.seconds)))
+                .with("time without a publisher", silence.seconds, Unit::Seconds, SILENT)
+                .severity(if is_long { Severity::Warning } else { Severity::Info })
+                .remedy(
+                    "Read the log of the process that published, and start it again. An engine that is not needed any more leaves the \
+                     page after --engine.forget-after.",
+                    &[],
+                ),
+        );
+    }
     let (says, remedy) = match silence.has_status {
-        _ if silence.publisher_left => {
-            let found = Found::new(format!("The engine's publisher is gone for {}.", time(silence.seconds)));
-            let found = found.with("time without a publisher", silence.seconds, Unit::Seconds, SILENT);
-            return Some(found.severity(if is_long { Severity::Warning } else { Severity::Info }).remedy(
-                "Read the log of the process that published, and start it again. An engine that is not needed any more leaves the page \
-                 after --engine.forget-after.",
-                &[],
-            ));
-        }
         true => (
             "The server answers without statistics",
             "Correct the port or the path in --source. With 401 or 403, give the credentials; with 5xx, read the server's log.",
