@@ -87,11 +87,13 @@ def numbered(name: str, labels: str, states: Names, of=engine, more: tuple[str, 
 def variables(*names: str, single: tuple[str, ...] = ()) -> list[Variable]:
     """The variables in the order of their dependence: each offers the values that exist for the previous ones."""
     named = '__name__=~"nv_trt_llm_engine_info|nv_trt_llm_disagg_responses_total"'  # an engine, or an orchestrator
+    # Engines that kubernetes: finds have the namespace and the pod of the server, not of the exporter.
+    placed = named.replace('~"', '~"trtllm_exporter_build_info|')
     known = {
         "cluster": ("Cluster", "trtllm_exporter_build_info", "cluster"),
         "job": ("Job", 'trtllm_exporter_build_info{cluster=~"$cluster"}', "job"),
-        "namespace": ("Namespace", 'trtllm_exporter_build_info{cluster=~"$cluster", job=~"$job"}', "namespace"),
-        "pod": ("Pod", f"trtllm_exporter_build_info{{{FLEET}}}", "pod"),
+        "namespace": ("Namespace", f'{{{placed}, cluster=~"$cluster", job=~"$job"}}', "namespace"),
+        "pod": ("Pod", f"{{{placed}, {FLEET}}}", "pod"),
         "model": ("Model", f"{{{named}, {FLEET}}}", "model"),
         "version": ("Version", f'{{{named}, {FLEET}, model=~"$model"}}', "version"),
         "instance": ("Instance", f'{{{named}, {FLEET}, pod=~"$pod", model=~"$model", version=~"$version"}}', "instance"),
