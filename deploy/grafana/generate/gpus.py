@@ -47,11 +47,11 @@ def build():
     trouble = numbered("nv_gpu_state", PER_GPU, STATES, gpu, (f"3 * {gpu('nv_gpu_clocks_event_active', SLOW)}", *errors))
 
     def total(expression, word, shade, base=GREEN):
-        return (f"sum({expression}) or vector(0)", word), {word: steps((1, shade), base=base)}
+        return (f"sum({expression})", word), {word: steps((1, shade), base=base)}
 
     counts = [
         total(f"{gpu('nv_gpu_up')} == bool 0", "not up", RED),
-        total(gpu("nv_gpu_xid_errors_total"), "Xid errors", ORANGE),
+        total(f"{gpu('nv_gpu_xid_errors_total')} or 0 * {gpu('nv_gpu_up')}", "Xid errors", ORANGE),  # no series before the first error
         total(gpu("nv_gpu_ecc_errors_total", uncorrected), "uncorrected ECC", RED),
         total(gpu("nv_gpu_remapped_rows_pending"), "remaps pending", ORANGE),
         total(gpu("nv_gpu_remapped_rows_failure"), "remaps failed", RED),

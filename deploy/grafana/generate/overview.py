@@ -25,6 +25,7 @@ def build():
     to_fleet = [by_label("Engines of this model", "trtllm-fleet", "model", "version")]
     column_fleet = link("Engines of this model", "trtllm-fleet", model="${__data.fields.Model}", version="${__data.fields.Version}")
     worst = steps((1, BLUE), (2, ORANGE), (3, RED))
+    failed = recorded("requests_failed:rate5m")
 
     def series(title, text, unit, expression, legend=LEGEND, more=(), **how):
         return lines(title, f"{text} The ten highest.", unit, [(top(expression), legend), *more], many=True, links=to_fleet, **how)
@@ -60,7 +61,7 @@ def build():
                 "Requests that fail",
                 f"Share of the requests that end with a timeout, an error or a status of 5xx. TrtllmRequestsFailing pages at 5 %. {RULES}",
                 "percentunit",
-                [(f"sum({recorded('requests_failed:rate5m')}) / (sum({recorded('requests_completed:rate5m')}) + sum({recorded('requests_failed:rate5m')})) or vector(0)", "failed")],
+                [(f"sum({failed}) / (sum({recorded('requests_completed:rate5m')}) + sum({failed}) > 0) or 0 * sum({failed})", "failed")],
                 4,
                 steps((0.01, ORANGE), (0.05, RED)),
                 1,
