@@ -268,6 +268,8 @@ removal_keeps_other_containers() {
   grep -q 'name: trtllm-exporter$' "$work/two.yaml" || { echo "the exporter is not in the Deployment"; return 1; }
   "$manifests" patch "$work/two.yaml" "$work/removal.yaml" >"$work/removed.yaml" || return 1
   if grep -q 'name: trtllm-exporter$' "$work/removed.yaml"; then echo "the exporter is still there"; return 1; fi
+  # With this label, no exporter of a node would read the engine.
+  if grep -q '^        trtllm-exporter: sidecar' "$work/removed.yaml"; then echo "the pod still has the label of a sidecar"; return 1; fi
   grep -q 'name: own$' "$work/removed.yaml" || { echo "the server's own init container was removed"; return 1; }
 }
 check "chart: the documented removal takes only the exporter" removal_keeps_other_containers
