@@ -173,8 +173,9 @@ pub struct Cli {
     #[arg(long = "ingest.allow-uid", value_name = "UID", value_parser = whole::<u32>, value_delimiter = ',')]
     pub allow_uid: Vec<u32>,
 
-    /// Time after which an engine is forgotten whose publishers have left an ingest socket: its series end
-    #[arg(long = "engine.forget-after", value_name = "D", default_value = "1h", value_parser = duration, allow_hyphen_values = true)]
+    /// Time after which an engine is forgotten whose publishers have left an ingest socket, or that auto no longer finds: its
+    /// series end. Below 24h, its alerts end then, too, although it is still down
+    #[arg(long = "engine.forget-after", value_name = "D", default_value = "25h", value_parser = duration, allow_hyphen_values = true)]
     pub forget_after: Duration,
 
     /// Directory of the flight recorder, which keeps the last records of every engine on disk. Default: nothing is recorded
@@ -375,5 +376,13 @@ mod tests {
             let scheme = form.split_inclusive(':').next().unwrap();
             assert!(help.contains(scheme), "{scheme} is missing in the help of --source");
         }
+    }
+
+    /// An engine that leaves the page of a running exporter ends its alerts, which last for a day.
+    #[test]
+    fn an_engine_stays_on_the_page_for_longer_than_its_alerts_last() {
+        let cli = <super::Cli as clap::Parser>::parse_from(["trtllm-exporter"]);
+        let rules = include_str!("../deploy/prometheus/alerts.yml");
+        assert!(rules.contains("> time() - 86400\n") && cli.forget_after.as_secs() > 86400);
     }
 }
