@@ -204,7 +204,7 @@ def play(args, first, last):
         series.put(at, "trtllm_slo:common_limits:enabled", {}, 1)
         for node, here in engines.items():
             # On day 24, relabelling adds a label.
-            target = EXPORTER | {"instance": f"{node}:8002"} | ({"rack": "r7"} if at >= 24 * DAY + 700 else {})
+            target = EXPORTER | {"instance": f"{node}:8002", "pod": f"exporter-{node}"} | ({"rack": "r7"} if at >= 24 * DAY + 700 else {})
             exporters = {state_of(engine, at, args.days)[1] for engine in here}
             series.put(at, "up", target, int("down" not in exporters))
             if "down" in exporters:
