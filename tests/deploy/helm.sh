@@ -91,6 +91,8 @@ values_are_checked() { # the chart must refuse each invalid value with a message
   no "at '/standalone/engines/0': missing property 'source'" 'standalone.engines[0].model=llama'
   no "at '/standalone/engines/0/source'" 'standalone.engines[0].source=http://llama:8000'
   no "standalone.engines is empty; name at least one engine" standalone.enabled=true
+  no 'standalone.engines has "kubernetes:a?all_nodes=true", and gpuNodes.engines reads the same pods' \
+    'standalone.enabled=true,standalone.engines[0].source=kubernetes:a?all_nodes=true,gpuNodes.engines.enabled=true'
   no "web.clientCertificates needs web.tlsSecret" web.clientCertificates=true
   no "web.tlsSecret and web.configSecret exclude each other" web.tlsSecret=a,web.configSecret=b
   no "sidecar.patches.socket.container is missing" sidecar.patches.socket.container=
