@@ -40,7 +40,7 @@ def main():
                 until(metric, lambda: len(prometheus.query(metric)) == 2)
             for group in json.loads(prometheus.read("/api/v1/rules"))["data"]["groups"]:
                 findings += [f"{rule['name']}: {rule['lastError']}" for rule in group["rules"] if rule["health"] == "err"]
-            for series in prometheus.query('{__name__=~"(engine|model|model_version|job):.+"}'):
+            for series in prometheus.query('{__name__=~"(engine|model|model_version):.+"}'):
                 compared += 1
                 if "cluster" not in series["metric"]:
                     findings.append(f"{series['metric']} has no cluster")

@@ -105,7 +105,7 @@ def rule_findings(path, text):
     root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     rules = "".join(read(os.path.join(root, file)) for file in rule_files())
     known = set(re.findall(r"- (?:alert|record|name): (\S+)", rules))
-    for name in sorted(set(re.findall(r"\bTrtllm[A-Z]\w+|\b(?:engine|gpu|model|model_version|job|trtllm_slo|trtllm_cost):\w+:\w+|\btrtllm-[\w-]+-recording\b|\btrtllm-backlog\b", text)) - known):
+    for name in sorted(set(re.findall(r"\bTrtllm[A-Z]\w+|\b(?:engine|gpu|model|model_version|trtllm_slo|trtllm_cost):\w+:\w+|\btrtllm-[\w-]+-recording\b|\btrtllm-backlog\b", text)) - known):
         yield f"{path}: no rule has the name {name}"
 
 

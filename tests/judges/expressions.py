@@ -16,11 +16,11 @@ import tempfile
 from exporter import Page
 
 OURS = re.compile(r"\b(?:nv_|trtllm_exporter_|process_)[a-z0-9_]+")
-RECORDED = re.compile(r"\b(?:engine|gpu|model|model_version|job|trtllm_slo):[\w:]+")
+RECORDED = re.compile(r"\b(?:engine|gpu|model|model_version|trtllm_slo):[\w:]+")
 # Labels that Prometheus adds (job), or that it writes in another form than the page (le).
 NOT_ON_A_PAGE = ("job", "le")
 # Selectors of the exporter's series and of recorded series. NO_MODEL: series of GPUs and of exporters have no label model.
-SELECTOR = re.compile(r"(?<![\w:])((?:nv_|trtllm_exporter_|model_version:|job:|ALERTS|up(?=\{))[\w:]*)(?:\{([^}]*)\})?")
+SELECTOR = re.compile(r"(?<![\w:])((?:nv_|trtllm_exporter_|model_version:|ALERTS|up(?=\{))[\w:]*)(?:\{([^}]*)\})?")
 NO_MODEL = re.compile(r"nv_gpu_|nv_energy|up$")
 NEEDS_FULL = "--metrics.profile full"
 LOOKS_LIKE_RATE = re.compile(r"\b(?:rate|increase|irate|deriv)\(")

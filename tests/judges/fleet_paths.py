@@ -21,7 +21,7 @@ from prometheus import Api, Prometheus
 
 RULES = ROOT / "deploy/prometheus"
 DOCUMENT = ROOT / "docs/fleet.md"
-RECORDED = '{__name__=~"(model_version|model|job|trtllm_slo):.+"}'
+RECORDED = '{__name__=~"(model_version|model|trtllm_slo):.+"}'
 SECONDS = 75
 
 
@@ -107,7 +107,7 @@ def main():
         now = time.time() - 8
         names = 'count by (__name__) ({job="trtllm-exporter", __name__!~".+:.+|scrape_.+|up|ALERTS.*"})'
         failed |= compare("agent, families and their number of series", query(lower[0], names, now), query(receiver, names, now))
-        recorded = "count by (__name__) ({__name__=~\"(model_version|model|job|trtllm_slo):.+\"})"
+        recorded = "count by (__name__) ({__name__=~\"(model_version|model|trtllm_slo):.+\"})"
         failed |= compare("rules in the receiver of the agent", query(lower[0], recorded, now), query(receiver, recorded, now))
         sys.exit(failed)
 
