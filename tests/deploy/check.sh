@@ -156,7 +156,7 @@ if [ -n "$all" ]; then
     schema() { "$tools/kubernetes-validate" --strict --no-warn "$@" deploy/kubernetes/*.yaml; }
     check "kubernetes: schema of 1.29" schema -k 1.29
     check "kubernetes: schema of the newest release" schema
-    check "kubernetes: references between the documents" "$tools/python" tests/judges/manifests.py deploy/kubernetes/sidecar-trtllm-serve.yaml
+    check "kubernetes: references between the documents" "$tools/python" tests/judges/manifests.py deploy/kubernetes/{sidecar-trtllm-serve,kustomize/sidecar-monitor/monitor}.yaml
     check "image: hadolint" "$tools/hadolint" deploy/image/Containerfile deploy/image/Containerfile.binary
     parse() { "$tools/python" -c 'import sys, yaml; [list(yaml.safe_load_all(open(f))) for f in sys.argv[1:]]' "$@"; }
     check "yaml parses" parse examples/config.yaml deploy/*/*.y*ml deploy/kubernetes/*/*.y*ml

@@ -86,7 +86,7 @@ planted() { # FILE EXPRESSION TEXT: the sed EXPRESSION plants an error in FILE; 
 planted_errors() {
   local d=deploy/kubernetes wrong=0
   planted $d/sidecar-trtllm-serve.yaml 's/readOnlyRootFilesystem/readOnlyRootFileSystem/' 'readOnlyRootFileSystem' || wrong=1
-  planted $d/sidecar-trtllm-serve.yaml 's/interval: 15s/intervall: 15s/' 'unknown field "spec.podMetricsEndpoints[0].intervall"' || wrong=1
+  planted $bases/sidecar-monitor/monitor.yaml 's/interval: 15s/intervall: 15s/' 'unknown field "spec.podMetricsEndpoints[0].intervall"' || wrong=1
   planted $d/sidecar-trtllm-serve.yaml 's/replicas: 1/replicas: one/' 'replicas' || wrong=1
   planted $d/sidecar-trtllm-serve.yaml 's/^  replicas: 1/&\n&/' 'already set' || wrong=1
   planted $d/autoscaling/hpa.yaml 's/maxReplicas/maxreplicas/' 'unknown field "spec.maxreplicas"' || wrong=1

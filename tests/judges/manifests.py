@@ -1,7 +1,8 @@
-"""Checks that references between the documents of a manifest in deploy/kubernetes exist. tests/go/manifests checks fields and Pod Security.
+"""Checks that references between the documents of manifests in deploy/kubernetes exist. tests/go/manifests checks fields and Pod Security.
 
-usage: manifests.py FILE      (needs PyYAML)
+usage: manifests.py FILE...      (needs PyYAML)
 """
+import pathlib
 import sys
 
 import yaml
@@ -49,14 +50,13 @@ def coherence(documents):
     for data in configured.values():
         if yaml.safe_load(data["options.yaml"]).get("enable_iter_perf_stats") is not True:
             yield "the server records no iteration statistics"
-    jobs = [r for e in kinds["PodMonitor"][0]["spec"]["podMetricsEndpoints"] for r in e.get("relabelings", []) if r["targetLabel"] == "job"]
+    jobs = [r for e in kinds["PodMonitor"][0]["spec"]["podMetricsEndpoints"] for r in e.get("relabelings", []) if r.get("targetLabel") == "job"]
     if [r["replacement"] for r in jobs] != ["trtllm-exporter"]:
         yield "the PodMonitor does not set the job name that the alerts expect"
 
 
 def main():
-    with open(sys.argv[1]) as file:
-        documents = [document for document in yaml.safe_load_all(file) if document]
+    documents = [document for path in sys.argv[1:] for document in yaml.safe_load_all(pathlib.Path(path).read_text()) if document]
     findings = list(coherence(documents))
     for finding in findings:
         print(finding)
