@@ -94,7 +94,7 @@ if have "$promtool"; then
   version=$("$promtool" --version 2>&1 | sed -n '1s/.*version \([0-9.]*\).*/\1/p')
   check "alerts: rules (promtool $version)" alerts "$promtool" check rules recording.yml alerts.yml alerts-gpu.yml
   # Checks each file separately, because promtool reads several files one after the other.
-  unit_tests() { printf '%s\n' {healthy,recording,verdict,alerts-engine,alerts-disagg,alerts,alerts-gpu}_test.yml | xargs -P "$(nproc)" -I{} "$promtool" test rules {}; }
+  unit_tests() { printf '%s\n' {healthy,recording,verdict,alerts-engine,alerts-model,alerts-disagg,alerts,alerts-gpu}_test.yml | xargs -P "$(nproc)" -I{} "$promtool" test rules {}; }
   check "alerts: unit tests" alerts unit_tests
     promtool3=$repo/target/tools/prometheus3/usr/bin/promtool  # tests/run installs it there
   case $version in 2.*) ;; *) promtool3=$promtool ;; esac
