@@ -93,7 +93,7 @@ fn a_log_that_grows_and_is_rotated_and_truncated_is_counted_once() {
 #[test]
 fn the_standard_input_is_read_while_it_is_written_and_to_its_end() {
     let (stdin, mut server) = std::io::pipe().unwrap();
-    let daemon = Launch::new().stdin(stdin).start(&["--source", "log:-"]);
+    let daemon = Launch::new().stdin(stdin).start(&["--source", "log:-", "--stale-after", "3s"]);
     let until = |iterations: f64| {
         daemon.until(|page| ensure(numbers(page)[0] == iterations, || format!("{:?}", numbers(page))));
     };
@@ -104,7 +104,8 @@ fn the_standard_input_is_read_while_it_is_written_and_to_its_end() {
     server.write_all(end.as_bytes()).unwrap();
     drop(server);
     until(20.0);
-    daemon.until_state(&[], "idle");
+    let page = daemon.until_state(&[], "unreachable");
+    assert_eq!((numbers(&page)[0], page.get("trtllm_exporter_source_up", &[])), (20.0, 0.0));
 }
 
 #[test]

@@ -232,7 +232,12 @@ impl FollowedLog {
         }
         batch.notice = log.notice();
         let failed = |cause: io::Error| SourceError::Io { target: self.target(), cause: cause.to_string() };
-        read.map(|()| Presence::Present).map_err(failed)
+        read.map_err(failed)?;
+        // Only the standard input ends. A file may always grow.
+        match batch.ended {
+            true => Err(failed(io::Error::other("the standard input has ended, because its writer is gone"))),
+            false => Ok(Presence::Present),
+        }
     }
 }
 
