@@ -64,15 +64,15 @@ impl FollowedLines for IterationLog {
             self.time_us = written_us.unwrap_or(self.time_us);
             return batch.push(Message::Record(Box::new(pass.record)));
         };
+        if self.ranks.get(&rank).is_some_and(|before| before.record.iter >= Some(iter)) {
+            self.flush(batch);
+            // The engine may have been started with other settings.
+            *self = Self { starts: self.starts + 1, time_us: self.time_us, ..Self::default() };
+        }
         self.has_attention_dp |= pass.fetched.is_some_and(|(own, _)| own > 0);
         // With tensor parallelism, the other ranks repeat the lines of rank 0.
         if rank != 0 && !self.has_attention_dp || rank >= MAX_RANKS {
             return;
-        }
-        if self.ranks.get(&rank).is_some_and(|before| before.record.iter >= Some(iter)) {
-            self.flush(batch);
-            self.ranks.clear();
-            (self.starts, self.without_batch) = (self.starts + 1, 0);
         }
         if self.ranks.is_empty() {
             batch.push(Message::Process(self.starts));

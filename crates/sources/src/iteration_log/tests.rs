@@ -301,6 +301,20 @@ fn a_new_start_of_the_engine_is_a_new_process() {
     assert_eq!(kinds, [(None, Some(0)), (Some(7), None), (Some(8), None), (None, Some(1)), (Some(1), None)]);
 }
 
+#[test]
+fn a_new_start_of_the_engine_may_have_other_settings() {
+    let (mut log, mut batch) = (IterationLog::default(), Batch::default());
+    let drafts = line(7, 0, 10, Some(7.0), None).replace("'num_generation_tokens': 10", "'num_generation_tokens': 20");
+    log.absorb(drafts.replace("0/7", "5/9").as_bytes(), &mut batch);
+    assert!(log.has_attention_dp && log.has_drafts);
+    for iter in [1, 2, 3] {
+        log.absorb(line(iter, 0, 10, Some(7.0), Some(7.0)).as_bytes(), &mut batch);
+    }
+    let told: Vec<_> = records(&batch).iter().map(|record| (record.rank, record.stats_sequence)).collect();
+    assert_eq!(told, [(Some(0), None), (None, Some(1)), (None, Some(2))]);
+    assert_eq!(log.notice(), None);
+}
+
 fn iters(log: &mut FollowedLog) -> Vec<u64> {
     let mut batch = Batch::default();
     log.poll(&mut batch).unwrap();
