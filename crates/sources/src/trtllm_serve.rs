@@ -17,10 +17,10 @@ use super::server_health::HealthCheck;
 use super::server_page::{self, ServerPageReader};
 use super::startup_times::parse_startup_times;
 use super::trtllm_json::{ArrayPosition, ParseError, StatisticsArray};
-use trtllm_records::Message;
 use trtllm_records::iteration::Backend;
 use trtllm_records::server_metrics::SEVERAL_FRONTENDS;
 use trtllm_records::{EngineAbout, StartupTimes};
+use trtllm_records::{Message, RejectReason};
 use trtllm_service::permits::Deadline;
 
 const RECORDS_PATH: &str = "/metrics";
@@ -28,7 +28,7 @@ const ENTRIES_PATH: &str = "/perf_metrics";
 /// The server keeps finished requests until they are read. Reading once a second instead of ten times saves the server
 /// work.
 const ENTRIES_INTERVAL: Duration = Duration::from_secs(1);
-const ENTRIES_TIMEOUT: Duration = Duration::from_secs(1);
+const ENTRIES_TIMEOUT: Duration = Duration::from_secs(4);
 /// How often a server without statistics is asked for them.
 const MISSING_INTERVAL: Duration = Duration::from_secs(5);
 
@@ -87,7 +87,7 @@ struct EntriesEndpoint {
     keys: KeyWatch,
     /// The server does not have this endpoint.
     missing: bool,
-    /// The last answer had a status that is an error, and does not mean that the endpoint is missing.
+    /// The last answer had a status that is an error and does not mean that the endpoint is missing, or came too late.
     refusal: Option<String>,
 }
 
@@ -95,6 +95,16 @@ impl EntriesEndpoint {
     fn new() -> Self {
         let deadline = Deadline::after(ENTRIES_TIMEOUT);
         Self { due: Instant::now(), deadline, keys: KeyWatch::default(), missing: false, refusal: None }
+    }
+
+    /// The answer did not end in time. The server has removed the requests in it, so they are lost.
+    fn answer_is_lost(&mut self, server: &str, batch: &mut Batch) {
+        batch.reject(RejectReason::Truncated);
+        self.refusal = Some(format!(
+            "{server}{ENTRIES_PATH} did not answer in time, so the requests that it had removed are lost; look at the log \
+             of the server, or add perf_metrics=false to --source"
+        ));
+        self.due = Instant::now() + RETRY;
     }
 }
 
@@ -239,6 +249,7 @@ impl TrtllmServe {
         endpoint.missing = error.is_some_and(SourceError::is_missing);
         endpoint.refusal =
             error.filter(|error| !endpoint.missing && error.status().is_some()).map(SourceError::to_string);
+        let is_late = part.is_err();
         // The read has drained the items from the server, so those of an incomplete answer are kept too.
         let (is_whole, result) = match part {
             Ok(Ok(result)) => (true, result),
@@ -252,6 +263,9 @@ impl TrtllmServe {
             batch.keys.insert(ENTRIES_PATH.to_owned());
         }
         endpoint.due = Instant::now() + if is_whole && result.is_ok() { ENTRIES_INTERVAL } else { RETRY };
+        if is_late && result.is_err() {
+            endpoint.answer_is_lost(&self.client.server.target, batch);
+        }
         self.forget_response();
         true
     }
@@ -269,9 +283,9 @@ impl TrtllmServe {
         if parse_received(&self.client, &mut self.unparsed, statistics, batch) == Ok(false) {
             return true;
         }
-        batch.drained_unparsed |= statistics == StatisticsArray::Records && self.client.is_unanswered();
+        let is_lost = self.client.is_unanswered();
+        batch.drained_unparsed |= statistics == StatisticsArray::Records && is_lost;
         self.forget_response();
-        self.reads_entries = false;
         self.version.may_be_replaced();
         self.keys.may_be_replaced();
         self.startup.may_be_replaced();
@@ -279,7 +293,11 @@ impl TrtllmServe {
             endpoint.due = Instant::now();
             endpoint.keys.may_be_replaced();
             endpoint.refusal = None;
+            if self.reads_entries && is_lost {
+                endpoint.answer_is_lost(&self.client.server.target, batch);
+            }
         }
+        self.reads_entries = false;
         (self.finished, self.any_ended) = (None, false);
         if let Some(page) = &mut self.page {
             page.may_be_replaced();
@@ -363,4 +381,60 @@ fn parse_received(
 ) -> Result<bool, ParseError> {
     let Some(position) = unparsed else { return Ok(true) };
     statistics.parse_part(client.received(), position, batch).map(|()| position.is_complete())
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    /// A server that answers each request with an empty array, but never one for `/perf_metrics`.
+    async fn open() -> TrtllmServe {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let target = format!("http://{}", listener.local_addr().unwrap());
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                tokio::spawn(async move {
+                    let mut head = Vec::new();
+                    while let Ok(byte) = stream.read_u8().await {
+                        head.push(byte);
+                        if head.ends_with(b"\r\n\r\n") && !head.starts_with(b"GET /perf_metrics ") {
+                            head.clear();
+                            let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n[]";
+                            stream.write_all(answer).await.unwrap();
+                        }
+                    }
+                });
+            }
+        });
+        let access = Access { target, ca_file: None, bearer_token_file: None };
+        let extras = Extras { prometheus_metrics: false, ..Extras::default() };
+        TrtllmServe::open(access, extras).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn requests_in_an_answer_that_comes_too_late_are_lost_and_the_records_are_read_on() {
+        // The deadline of `/perf_metrics`, and that of the whole poll.
+        for timeout in [Duration::from_secs(60), Duration::from_millis(300)] {
+            let mut server = open().await;
+            let (mut batch, mut is_whole) = (Batch::default(), false);
+            let poll = async {
+                while !is_whole {
+                    assert_eq!(server.poll(&mut batch).await.unwrap(), Presence::Present);
+                    is_whole = !batch.more;
+                }
+            };
+            let polled = tokio::time::timeout(timeout, poll).await;
+            if polled.is_err() {
+                assert!(!server.take_partial(&mut batch));
+            }
+            assert_eq!(batch.rejected[RejectReason::Truncated as usize], 1, "after {timeout:?}");
+            batch = Batch::default();
+            // The next polls do not ask again.
+            while server.poll(&mut batch).await.is_ok() && batch.more {}
+            assert!(batch.endpoint_error.unwrap().contains("/perf_metrics did not answer in time"));
+        }
+    }
 }
