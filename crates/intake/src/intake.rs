@@ -280,6 +280,10 @@ impl Intake {
         let (only_requests, notice) = (batch.only_requests, batch.notice);
         batch.clear();
         self.note_changes_of_the_engine(engine, only_requests, notice, at.instant);
+        // A poll that fails does not show what is missing.
+        if result.is_ok() {
+            self.log.notice(engine.source.notice, at.instant);
+        }
         self.publish(engine, at.instant);
     }
 
@@ -393,7 +397,6 @@ impl Intake {
         engine.source.records_missing = !only_requests && engine.observed.fold.health.records_are_missing(now);
         let several = engine.observed.fold.has_several_engines().then_some(SEVERAL_ENGINES);
         engine.source.notice = several.or(notice).or(engine.source.records_missing.then_some(MISSING_RECORDS));
-        self.log.notice(engine.source.notice, now);
     }
 
     fn publish(&mut self, engine: &mut Engine, now: Instant) {
@@ -583,6 +586,22 @@ mod tests {
             let all = vec![record(iter), Message::FinishedRequest(Box::new(entry))];
             assert_eq!(poll(all), (Some(SEVERAL_ENGINES), iterations, have_reasons));
         }
+    }
+
+    #[test]
+    fn a_poll_that_fails_does_not_end_a_notice() {
+        let state = State::new(vec![EngineName::new("m", "1", "test")]);
+        let mut intake = Intake::new(Arc::clone(&state.slots()[0]), Duration::from_secs(15));
+        let failed = SourceError::Engine { cause: "stopped".to_owned() };
+        let mut logged = |notice, result| {
+            let mut batch = Batch::default();
+            batch.notice = notice;
+            intake.end_poll(&mut batch, Duration::ZERO, result, Moment::now());
+            intake.log.notice.value
+        };
+        assert_eq!(logged(Some("of the source"), Ok(Presence::Present)), Some("of the source"));
+        assert_eq!(logged(None, Err(&failed)), Some("of the source"));
+        assert_eq!(logged(None, Ok(Presence::Present)), None);
     }
 
     #[test]

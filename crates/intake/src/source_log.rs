@@ -22,7 +22,7 @@ pub(crate) struct SourceLog {
     stale: Logged<bool>,
     restarts: Logged<u64>,
     clock_steps: Logged<u64>,
-    notice: Logged<Option<&'static str>>,
+    pub(crate) notice: Logged<Option<&'static str>>,
     endpoint: Logged<Option<Arc<str>>>,
     /// Whether a series of rejections goes on. Only the first rejection of a series is logged.
     rejecting: bool,
@@ -40,8 +40,8 @@ pub(crate) struct SourceLog {
 
 /// A value as the log has it.
 #[derive(Debug, Default)]
-struct Logged<T> {
-    value: T,
+pub(crate) struct Logged<T> {
+    pub(crate) value: T,
     limit: LogLimit,
 }
 

@@ -152,6 +152,8 @@ impl TrtllmServe {
     /// Reads one endpoint per call, or the next part of its answer. The items of a part are folded before the next part is parsed,
     /// so they take memory only for a moment.
     pub(super) async fn poll(&mut self, batch: &mut Batch) -> Result<Presence, SourceError> {
+        // Also if this poll fails or ends early.
+        batch.notice = self.notice();
         // Before the requests, because a server that does not answer them may still send spans.
         if let Some(spans) = &mut self.spans {
             spans.poll(batch);
@@ -165,11 +167,11 @@ impl TrtllmServe {
         if !batch.more {
             self.version.read_version(&mut self.client, &mut self.about, batch).await;
             self.read_startup_times(batch).await;
-            self.take_lines(batch);
-            self.take_page(batch);
-            if self.page.as_ref().is_some_and(|page| page.several_frontends) {
-                batch.notice = batch.notice.or(Some(SEVERAL_FRONTENDS));
+            if let Some(lines) = &mut self.lines {
+                lines.poll(batch);
             }
+            self.take_page(batch);
+            batch.notice = self.notice();
             let entries = self.entries_endpoint.as_ref().filter(|entries| entries.missing).map(|_| ENTRIES_PATH);
             let page = self.page.as_ref().filter(|page| page.missing).map(|_| server_page::PATH);
             batch.missing_endpoints = Some(entries.into_iter().chain(page).collect());
@@ -180,10 +182,12 @@ impl TrtllmServe {
         Ok(Presence::Present)
     }
 
-    fn take_lines(&mut self, batch: &mut Batch) {
-        let Some(lines) = &mut self.lines else { return };
-        lines.poll(batch);
-        batch.notice = lines.problem().or((self.any_ended && !lines.has_lines).then_some(NO_LINES));
+    /// What the user should change.
+    fn notice(&self) -> Option<&'static str> {
+        let no_lines = |lines: &PerfMetricsDir| (self.any_ended && !lines.has_lines).then_some(NO_LINES);
+        let of_lines = self.lines.as_ref().and_then(|lines| lines.problem().or_else(|| no_lines(lines)));
+        let has_several = self.page.as_ref().is_some_and(|page| page.several_frontends);
+        of_lines.or(has_several.then_some(SEVERAL_FRONTENDS))
     }
 
     fn take_page(&mut self, batch: &mut Batch) {
