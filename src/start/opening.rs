@@ -23,7 +23,7 @@ use trtllm_sources::simulated::Simulated;
 use trtllm_sources::simulated::is_in_process;
 use trtllm_sources::socket::{Ingest, IngestListener, Naming, Publishers};
 use trtllm_sources::trtllm_serve::TrtllmServe;
-use trtllm_sources::{OpenError, Source};
+use trtllm_sources::{Blocking, OpenError, Source};
 
 /// A future that opens the source of one engine, or its recording.
 pub(super) type Opening = Pin<Box<dyn Future<Output = Result<Feed, OpenError>> + Send>>;
@@ -76,10 +76,14 @@ pub(super) fn open(source: SourceSpec, sockets: IngestSockets, leaving: Leaving)
             SourceSpec::Otlp(receiver) => Source::Otlp(Box::new(Otlp::open(receiver).await?)),
             SourceSpec::PerfMetrics(dir) => Source::PerfMetrics(PerfMetricsDir::open(dir).await?),
             SourceSpec::Replay { path, engine, pace } if path.is_dir() => {
-                return Ok(Feed::Recording(Playback::open(path, engine, pace).await?));
+                return Ok(Feed::Recording(Blocking::new(Playback::open(path, engine, pace).await?)));
             }
-            SourceSpec::Replay { path, pace, .. } => Source::Replay(Box::new(Replay::open(path, pace).await?)),
-            SourceSpec::Log { path, from_start } => Source::Log(Box::new(FollowedLog::new(path, from_start))),
+            SourceSpec::Replay { path, pace, .. } => {
+                Source::Replay(Box::new(Blocking::new(Replay::open(path, pace).await?)))
+            }
+            SourceSpec::Log { path, from_start } => {
+                Source::Log(Box::new(Blocking::new(FollowedLog::new(path, from_start))))
+            }
             #[cfg(feature = "executor")]
             SourceSpec::Executor(hosting) => Source::Executor(ExecutorThread::start(*hosting)?),
             #[cfg(not(feature = "executor"))]

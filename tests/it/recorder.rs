@@ -27,7 +27,7 @@ use trtllm_records::{
 use trtllm_sources::prometheus_text::parse_server_metrics;
 use trtllm_sources::replay::{Pace, Replay};
 use trtllm_sources::trtllm_json::{self, StatisticsArray, parse_line, parse_perf_metrics};
-use trtllm_sources::{Batch, Presence, bench_report};
+use trtllm_sources::{Batch, Blocking, Presence, bench_report};
 
 use crate::support;
 use crate::support::daemon::{Daemon, doctor, run};
@@ -221,7 +221,7 @@ fn replay(path: &Path, engine: Option<&str>) -> (Seen, u64) {
     let (path, engine) = (path.to_owned(), engine.map(str::to_owned));
     let whole = async move {
         let opened = Playback::open(path, engine, Pace::Recorded(f64::INFINITY)).await.unwrap();
-        let (mut feed, mut torn) = (Feed::Recording(opened), 0);
+        let (mut feed, mut torn) = (Feed::Recording(Blocking::new(opened)), 0);
         let mut batch = Batch::default();
         loop {
             let presence = feed.poll(&mut batch).await.unwrap();

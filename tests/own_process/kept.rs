@@ -14,7 +14,7 @@ use trtllm_service::file_text;
 use trtllm_service::process::Trimming;
 use trtllm_sources::prometheus_text::{MAX_PAGE, parse_server_metrics};
 use trtllm_sources::replay::{Pace, Replay};
-use trtllm_sources::{Batch, Source};
+use trtllm_sources::{Batch, Blocking, Source};
 
 use super::peers::{many, statistics};
 
@@ -54,8 +54,10 @@ fn replay(path: &Path) -> (AllocationInfo, usize) {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let (path, pace) = (path.to_owned(), Pace::Recorded(f64::INFINITY));
     let mut feed = match path.is_dir() {
-        true => Feed::Recording(runtime.block_on(Playback::open(path, None, pace)).unwrap()),
-        false => Feed::Source(Source::Replay(Box::new(runtime.block_on(Replay::open(path, pace)).unwrap()))),
+        true => Feed::Recording(Blocking::new(runtime.block_on(Playback::open(path, None, pace)).unwrap())),
+        false => {
+            Feed::Source(Source::Replay(Box::new(Blocking::new(runtime.block_on(Replay::open(path, pace)).unwrap()))))
+        }
     };
     let (mut batch, mut messages) = (Batch::default(), 0);
     let allocated = measure(|| {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use trtllm_recording::Line;
-use trtllm_sources::{Batch, Presence, Source, SourceError};
+use trtllm_sources::{Batch, Blocking, Presence, Source, SourceError};
 
 use crate::playback::Playback;
 
@@ -11,7 +11,7 @@ use crate::playback::Playback;
 #[derive(Debug)]
 pub enum Feed {
     Source(Source),
-    Recording(Playback),
+    Recording(Blocking<Playback>),
 }
 
 impl From<Source> for Feed {
@@ -28,8 +28,7 @@ impl Feed {
     pub async fn poll(&mut self, batch: &mut Batch) -> Result<Presence, SourceError> {
         match self {
             Self::Source(source) => source.poll(batch).await,
-            // A read from a network file system may hang. Other tasks then move to another thread.
-            Self::Recording(playback) => tokio::task::block_in_place(|| playback.poll(batch)),
+            Self::Recording(playback) => playback.poll(batch).await,
         }
     }
 
@@ -37,7 +36,7 @@ impl Feed {
     pub fn take_lines(&mut self) -> Vec<Line> {
         match self {
             Self::Source(_) => Vec::new(),
-            Self::Recording(playback) => playback.take_lines(),
+            Self::Recording(playback) => playback.source.as_mut().map(Playback::take_lines).unwrap_or_default(),
         }
     }
 

@@ -7,12 +7,12 @@ use std::time::Instant;
 use trtllm_recording::{Entry, Line, Reader, RecordedMoment, Recording};
 use trtllm_records::{PollFailure, RejectReason};
 use trtllm_sources::replay::Pace;
-use trtllm_sources::{Batch, OpenError, Presence, SourceError};
+use trtllm_sources::{Batch, BlockingSource, OpenError, Presence, SourceError};
 
 /// The recording of one engine that is being replayed.
 #[derive(Debug)]
 pub struct Playback {
-    pub(crate) target: String,
+    target: String,
     pace: Pace,
     reader: Reader,
     started: Option<Instant>,
@@ -75,37 +75,6 @@ impl Playback {
         })
     }
 
-    /// Reads the lines that are due. [`Self::take_lines`] returns them. `batch` gets what cannot be read.
-    pub(crate) fn poll(&mut self, batch: &mut Batch) -> Result<Presence, SourceError> {
-        let elapsed = self.started.get_or_insert_with(Instant::now).elapsed();
-        let mut weight = 0;
-        loop {
-            if weight >= Batch::ENOUGH {
-                batch.more = true;
-                break;
-            }
-            if self.next.is_none() {
-                self.next = self.read_line(batch)?;
-            }
-            let due = self.pace.due(self.delivered, self.clock);
-            let Some(line) = self.next.take_if(|_| due <= elapsed) else {
-                batch.ended = self.next.is_none();
-                break;
-            };
-            self.delivered += u64::from(line.entry.is_message());
-            if let Entry::Failing(failure) = &line.entry {
-                self.failure.clone_from(failure);
-            }
-            weight += line.weight();
-            self.lines.push(line);
-        }
-        batch.only_requests = self.only_requests;
-        match &self.failure {
-            Some(failure) if !batch.ended => Err(SourceError::Recorded(failure.clone())),
-            _ => Ok(Presence::Present),
-        }
-    }
-
     pub(crate) fn take_lines(&mut self) -> Vec<Line> {
         std::mem::take(&mut self.lines)
     }
@@ -140,6 +109,43 @@ impl Playback {
                     return Ok(Some(line));
                 }
             }
+        }
+    }
+}
+
+impl BlockingSource for Playback {
+    fn target(&self) -> String {
+        self.target.clone()
+    }
+
+    /// Reads the lines that are due. [`Playback::take_lines`] returns them. `batch` gets what cannot be read.
+    fn poll(&mut self, batch: &mut Batch) -> Result<Presence, SourceError> {
+        let elapsed = self.started.get_or_insert_with(Instant::now).elapsed();
+        let mut weight = 0;
+        loop {
+            if weight >= Batch::ENOUGH {
+                batch.more = true;
+                break;
+            }
+            if self.next.is_none() {
+                self.next = self.read_line(batch)?;
+            }
+            let due = self.pace.due(self.delivered, self.clock);
+            let Some(line) = self.next.take_if(|_| due <= elapsed) else {
+                batch.ended = self.next.is_none();
+                break;
+            };
+            self.delivered += u64::from(line.entry.is_message());
+            if let Entry::Failing(failure) = &line.entry {
+                self.failure.clone_from(failure);
+            }
+            weight += line.weight();
+            self.lines.push(line);
+        }
+        batch.only_requests = self.only_requests;
+        match &self.failure {
+            Some(failure) if !batch.ended => Err(SourceError::Recorded(failure.clone())),
+            _ => Ok(Presence::Present),
         }
     }
 }

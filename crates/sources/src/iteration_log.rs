@@ -20,6 +20,7 @@ use trtllm_service::file_text::FileText;
 use trtllm_service::small_file;
 
 use super::batch::{Batch, Presence};
+use super::blocking::BlockingSource;
 use super::error::{OpenError, SourceError};
 use super::followed_lines::{FollowedLines, LineFiles, LinesDir, STDIN};
 use line::Pass;
@@ -216,13 +217,15 @@ impl FollowedLog {
         let files = LineFiles::new(LinesDir { path, from_start }, IterationLog::default());
         Self { files, last: Instant::now() }
     }
+}
 
-    pub(super) fn target(&self) -> String {
+impl BlockingSource for FollowedLog {
+    fn target(&self) -> String {
         format!("log:{}", self.files.dir.path.display())
     }
 
     /// Reads the lines that are there, and does not wait for others.
-    pub(super) fn poll(&mut self, batch: &mut Batch) -> Result<Presence, SourceError> {
+    fn poll(&mut self, batch: &mut Batch) -> Result<Presence, SourceError> {
         let read = self.files.read(batch);
         let log = &mut self.files.lines;
         if !batch.messages.is_empty() {

@@ -4,6 +4,7 @@
 
 pub mod batch;
 pub mod bench_report;
+mod blocking;
 pub mod discovery;
 pub mod engine_settings;
 pub mod error;
@@ -39,6 +40,7 @@ pub mod executor;
 use std::time::Duration;
 
 pub use batch::{Batch, Presence};
+pub use blocking::{Blocking, BlockingSource};
 pub use error::{OpenError, SourceError};
 
 /// The duration and the result of a poll.
@@ -51,10 +53,10 @@ pub enum Source {
     TrtllmServe(Box<trtllm_serve::TrtllmServe>),
     Orchestrator(Box<orchestrator::Orchestrator>),
     Socket(socket::Ingest),
-    Replay(Box<replay::Replay>),
+    Replay(Box<Blocking<replay::Replay>>),
     PerfMetrics(perf_metrics_dir::PerfMetricsDir),
     Otlp(Box<otlp::Otlp>),
-    Log(Box<iteration_log::FollowedLog>),
+    Log(Box<Blocking<iteration_log::FollowedLog>>),
     Simulated(Box<simulated::Simulated>),
     #[cfg(feature = "executor")]
     Executor(executor::ExecutorThread),
@@ -74,9 +76,8 @@ impl Source {
             Self::PerfMetrics(source) => source.poll_alone(batch),
             Self::Otlp(source) => Ok(source.poll_alone(batch)),
             Self::Simulated(source) => source.poll(batch),
-            // A read from a pipe or a network file system may hang. Other tasks then move to another thread.
-            Self::Replay(source) => tokio::task::block_in_place(|| source.poll(batch)),
-            Self::Log(source) => tokio::task::block_in_place(|| source.poll(batch)),
+            Self::Replay(source) => source.poll(batch).await,
+            Self::Log(source) => source.poll(batch).await,
             #[cfg(feature = "executor")]
             Self::Executor(source) => source.poll(batch).await,
             Self::Test(poll) => {
@@ -135,7 +136,7 @@ impl Source {
             Self::Replay(source) => source.target.clone(),
             Self::PerfMetrics(source) => source.target(),
             Self::Otlp(source) => source.target.clone(),
-            Self::Log(source) => source.target(),
+            Self::Log(source) => source.target.clone(),
             Self::Simulated(source) => source.target.clone(),
             #[cfg(feature = "executor")]
             Self::Executor(source) => source.target.clone(),

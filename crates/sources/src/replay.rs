@@ -9,11 +9,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use trtllm_records::{Message, RejectReason};
 use trtllm_service::file_text::{self, FileText};
 use trtllm_service::small_file;
 
 use super::batch::{Batch, Presence};
+use super::blocking::BlockingSource;
 use super::error::{OpenError, SourceError};
 use super::iteration_log::{LoggedMessages, is_log};
 use super::keys::{LineParser, keys_of_first};
@@ -50,7 +52,7 @@ impl Pace {
 /// A file being replayed.
 #[derive(Debug)]
 pub struct Replay {
-    pub(super) target: String,
+    target: String,
     pace: Pace,
     input: ReplayInput,
     lines: LineParser,
@@ -63,6 +65,8 @@ pub struct Replay {
     /// Recorded time of the last record, in seconds since the first.
     clock: f64,
     first_timestamp_us: Option<i64>,
+    /// The writer of the pipe has not written the next line yet.
+    waits: bool,
 }
 
 #[derive(Debug)]
@@ -134,30 +138,8 @@ impl Replay {
             delivered: 0,
             clock: 0.0,
             first_timestamp_us: None,
+            waits: false,
         })
-    }
-
-    pub(super) fn poll(&mut self, batch: &mut Batch) -> Result<Presence, SourceError> {
-        let elapsed = self.started.get_or_insert_with(Instant::now).elapsed();
-        batch.keys.append(&mut self.keys);
-        loop {
-            if !batch.has_room() {
-                batch.more = true;
-                break;
-            }
-            if self.next.is_none() {
-                self.next = self.read_message(batch)?;
-                self.advance();
-            }
-            let due = self.pace.due(self.delivered, self.clock);
-            let Some(message) = self.next.take_if(|_| due <= elapsed) else {
-                batch.ended = self.next.is_none();
-                break;
-            };
-            self.delivered += 1;
-            batch.push(message);
-        }
-        Ok(Presence::Present)
     }
 
     fn read_message(&mut self, batch: &mut Batch) -> Result<Option<Message>, SourceError> {
@@ -173,6 +155,10 @@ impl Replay {
             ReplayInput::Lines(reader, text) => (reader, text),
         };
         loop {
+            self.waits = !is_readable(reader);
+            if self.waits {
+                return Ok(None);
+            }
             text.clear();
             let failed = |cause: Error| SourceError::Io { target: target.clone(), cause: cause.to_string() };
             let read = text.read_line(reader).map_err(failed)?;
@@ -212,6 +198,41 @@ impl Replay {
             None => self.clock + record.iter_latency_ms.unwrap_or(0.0).max(0.0) / 1000.0,
         };
     }
+}
+
+impl BlockingSource for Replay {
+    fn target(&self) -> String {
+        self.target.clone()
+    }
+
+    fn poll(&mut self, batch: &mut Batch) -> Result<Presence, SourceError> {
+        let elapsed = self.started.get_or_insert_with(Instant::now).elapsed();
+        batch.keys.append(&mut self.keys);
+        loop {
+            if !batch.has_room() {
+                batch.more = true;
+                break;
+            }
+            if self.next.is_none() {
+                self.next = self.read_message(batch)?;
+                self.advance();
+            }
+            let due = self.pace.due(self.delivered, self.clock);
+            let Some(message) = self.next.take_if(|_| due <= elapsed) else {
+                batch.ended = self.next.is_none() && !self.waits;
+                break;
+            };
+            self.delivered += 1;
+            batch.push(message);
+        }
+        Ok(Presence::Present)
+    }
+}
+
+/// Whether a line can be read without a wait for its beginning. A file can always be read, and so can a pipe without a writer.
+fn is_readable(reader: &BufReader<File>) -> bool {
+    let mut pipe = [PollFd::new(reader.get_ref(), PollFlags::IN)];
+    memchr::memchr(b'\n', reader.buffer()).is_some() || poll(&mut pipe, Some(&Timespec::default())) != Ok(0)
 }
 
 /// trtllm-bench writes Python's text of records to `--iteration_log`.
