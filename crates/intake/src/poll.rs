@@ -144,6 +144,7 @@ impl Driver {
                         let engine = feed.target();
                         tracing::info!(engine, "this engine is simulated; its numbers describe no real model");
                     }
+                    let is_cut = batch.more && result.is_ok();
                     let folded = supervise::catch_now(Task::Fold, || {
                         self.intake.absorb_lines(feed.take_lines(), at.instant);
                         self.intake.end_poll(&mut batch, duration, result.as_ref().copied(), at);
@@ -153,6 +154,9 @@ impl Driver {
                     }
                     if std::mem::take(&mut first_poll) {
                         let _ = self.events.send(DriverEvent::FirstPoll);
+                    }
+                    if is_cut {
+                        continue;
                     }
                 }
             }
@@ -294,6 +298,25 @@ mod tests {
             let polls = POLLS.load(Ordering::SeqCst) - before;
             assert!(polls.abs_diff(expected) <= 1, "{polls} polls in 10 s with {active} active requests");
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_second_part_of_a_long_poll_does_not_wait_for_the_next_interval() {
+        static PARTS: AtomicU64 = AtomicU64::new(0);
+        // As a server whose records take 2 s and whose requests follow.
+        let source = Source::Test(|batch| {
+            batch.more = PARTS.fetch_add(1, Ordering::SeqCst).is_multiple_of(2);
+            (Duration::from_secs(if batch.more { 2 } else { 0 }), Ok(Presence::Present))
+        });
+        let state = one_engine();
+        let schedule = Schedule { interval: Duration::from_secs(10), timeout: Duration::from_secs(5) };
+        let (events, _received) = mpsc::unbounded_channel();
+        let heartbeat = Heartbeats::default().register(String::new());
+        let driver = Driver::new(intake(&state, Duration::from_secs(15)), schedule, events, heartbeat);
+        let (_trigger, shutdown) = shutdown::channel();
+        tokio::spawn(driver.run(std::future::ready(Ok(source)), shutdown));
+        tokio::time::sleep(Duration::from_secs(95)).await;
+        assert_eq!(PARTS.load(Ordering::SeqCst), 20, "two parts in each interval");
     }
 
     #[tokio::test]
