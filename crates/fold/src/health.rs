@@ -17,7 +17,7 @@ named_variants! {
         Idle = "idle",
         /// Work is outstanding, and for `--stale-after` no record has arrived in which a request was scheduled.
         Stalled = "stalled",
-        /// The source has not answered for `--stale-after`.
+        /// The source has not answered for `--stale-after`, or for most of that time since the last batch.
         Unreachable = "unreachable",
     }
 }
@@ -79,6 +79,7 @@ impl Health {
 
     /// The last record came from a recording: it arrived now, but has the time of the recording.
     pub fn replayed(&mut self, now: Instant) {
+        self.last_answer = self.last_answer.map(|_| now);
         if self.last_progress == self.last_record {
             self.last_progress = self.last_record.map(|_| now);
         }
@@ -95,7 +96,8 @@ impl Health {
     /// A record arrived. `progress`: the engine ran a batch, or has no work. Some engines report iterations without a batch
     /// while their requests cannot continue.
     pub fn record(&mut self, now: Instant, outstanding: Outstanding, progress: bool) {
-        self.last_answer.get_or_insert(now);
+        // A poll that fails later has had an answer, too.
+        self.last_answer = self.last_answer.max(Some(now));
         self.last_record = Some(now);
         if progress || self.outstanding != Outstanding::Yes || self.is_back {
             self.last_progress = Some(now);
@@ -153,13 +155,21 @@ impl Health {
             return EngineState::Starting;
         }
         let silent = self.silent(now);
-        let without_progress = self.last_progress.map_or(silent, |last| now.saturating_duration_since(last));
+        let last_progress = self.last_progress.or(self.last_record).unwrap_or(last_answer);
+        let without_progress = now.saturating_duration_since(last_progress);
+        let answered_without_progress = last_answer.saturating_duration_since(last_progress);
         match self.outstanding {
             Outstanding::No => EngineState::Idle,
             // The server has probably restarted, so the work of the last record is lost, and nothing is stalled.
             _ if self.is_back => EngineState::Idle,
             Outstanding::Doubtful if silent >= DOUBT => EngineState::Idle,
-            Outstanding::Yes if without_progress >= self.stale_after && !self.only_changes => EngineState::Stalled,
+            Outstanding::Yes if without_progress >= self.stale_after && !self.only_changes => {
+                // An engine that ends is not stalled for the moment between its last batch and its last answer.
+                match 2 * answered_without_progress >= self.stale_after {
+                    true => EngineState::Stalled,
+                    false => EngineState::Unreachable,
+                }
+            }
             Outstanding::Doubtful | Outstanding::Yes => EngineState::Busy,
         }
     }
@@ -216,7 +226,7 @@ mod tests {
         assert_eq!(health.state(at(start, 622)), EngineState::Idle);
         // Control: an engine that sends a record for each batch.
         health.record(at(start, 630), Outstanding::Yes, true);
-        health.answered(at(start, 650));
+        [640, 650].map(|second| health.answered(at(start, second)));
         assert_eq!(health.state(at(start, 650)), EngineState::Stalled);
     }
 
@@ -261,6 +271,28 @@ mod tests {
         assert_eq!(health.state(at(start, 15)), EngineState::Stalled);
         health.record(at(start, 16), Outstanding::Yes, true);
         assert_eq!(health.state(at(start, 16)), EngineState::Busy);
+    }
+
+    #[test]
+    fn an_engine_that_ends_while_it_works_is_unreachable_and_never_stalled() {
+        let start = Instant::now();
+        let mut health = Health::new(STALE);
+        health.record(start, Outstanding::Yes, true);
+        health.answered(start + Duration::from_millis(3));
+        assert_eq!(health.state(at(start, 14)), EngineState::Busy);
+        for millis in [15_000, 15_001, 15_003] {
+            assert_eq!(health.state(start + Duration::from_millis(millis)), EngineState::Unreachable);
+        }
+    }
+
+    #[test]
+    fn a_source_whose_polls_fail_after_some_records_answers() {
+        let start = Instant::now();
+        let mut health = Health::new(STALE);
+        for second in 0..60 {
+            health.record(at(start, second), Outstanding::Yes, true);
+            assert_eq!(health.state(at(start, second)), EngineState::Busy, "after {second} s");
+        }
     }
 
     #[test]

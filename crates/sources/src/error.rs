@@ -66,7 +66,7 @@ pub enum SourceError {
     #[error("{target} ended its answer in the middle of a record; look at the log of the server")]
     Truncated { target: String },
     #[error(
-        "{target} sent more than {limit} bytes in one answer; check that its address and port are right, and that no other peer floods the exporter"
+        "{target} sent more than {limit} bytes in one answer; check that its address and port are right, and that no other peer floods the exporter, or poll more often"
     )]
     TooLarge { target: String, limit: usize },
     #[error(

@@ -167,13 +167,20 @@ impl World {
         let delay = Duration::from_millis(if self.calm { 0 } else { delay });
         self.folded = now + delay;
         let truncated = !self.calm && self.one_in(100) && !self.ring.is_empty();
-        self.answer(batch, truncated);
+        let has_records = self.answer(batch, truncated);
         if truncated {
+            // The records before the end are an answer.
+            if has_records {
+                self.answered = [self.answered[1], Some(now + delay)];
+            }
             return (delay, Err(SourceError::Truncated { target: "sim".to_owned() }));
         }
         if !self.calm && self.one_in(500) {
             // A bug in a source: the poll panics, but what it has read counts. This call prints nothing, unlike
             // `panic!`.
+            if has_records {
+                self.answered = [self.answered[1], Some(now)];
+            }
             std::panic::resume_unwind(Box::new("simulated"));
         }
         self.answered = [self.answered[1], Some(now + delay)];
@@ -224,7 +231,7 @@ impl World {
     }
 
     /// Answers with all records of the ring. A truncated answer ends inside a record; the exporter keeps the complete ones.
-    fn answer(&mut self, batch: &mut Batch, truncated: bool) {
+    fn answer(&mut self, batch: &mut Batch, truncated: bool) -> bool {
         let release = self.engine.config().release;
         let (mut text, mut ends) = ("[".to_owned(), Vec::new());
         let records: Vec<Record> = self.ring.drain(..).collect();
@@ -251,11 +258,14 @@ impl World {
         }
         let parsed = parse_records(text.as_bytes(), batch);
         assert_eq!(parsed.is_err(), truncated, "{text}");
+        let mut has_records = false;
         for (record, (end, is_absurd)) in records.iter().zip(ends) {
             if end <= text.len() {
                 self.delivered(record, is_absurd);
+                has_records |= !is_absurd;
             }
         }
+        has_records
     }
 
     /// Counts a record that the exporter has read.
