@@ -269,6 +269,7 @@ fn silence(engine: &Engine, wall: f64) -> Option<Silence> {
         seconds: (wall - since).max(0.0),
         why: why.unwrap_or_else(|| "the last poll failed".to_owned()),
         is_loading,
+        is_closed: source.is_closed(),
         has_lost_engine,
         pod,
         has_status: failure.is_some_and(|failure| failure.kind == ErrorKind::HttpStatus),

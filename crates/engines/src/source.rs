@@ -110,6 +110,12 @@ impl SourceStatus {
         self.server_has_served && self.last_failure.as_ref().is_some_and(|failure| failure.not_ready)
     }
 
+    /// Whether the source cannot be opened, so that it was never polled.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.last_failure.is_some() && self.last_poll_us.is_none()
+    }
+
     /// What the status 503 of the last poll means, in the words of every surface. `None` if the last poll had another
     /// result.
     #[must_use]
@@ -139,7 +145,8 @@ impl SourceStatus {
     #[must_use]
     pub fn start_phase(&self) -> StartPhase {
         match &self.last_failure {
-            _ if self.loading.is_some() || self.last_poll_us.is_none() && !self.ready => StartPhase::Loading,
+            _ if self.loading.is_some() => StartPhase::Loading,
+            None if self.last_poll_us.is_none() && !self.ready => StartPhase::Loading,
             Some(failure) if failure.not_ready => StartPhase::Loading,
             Some(_) if self.pod_is_loading() => StartPhase::Loading,
             Some(_) if !self.ready => StartPhase::NeverAnswered,

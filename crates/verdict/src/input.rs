@@ -42,6 +42,8 @@ pub struct Silence {
     pub why: String,
     /// The server is still loading the model.
     pub is_loading: bool,
+    /// The source cannot be opened.
+    pub is_closed: bool,
     /// The server answers 503, and has served before.
     pub has_lost_engine: bool,
     /// What keeps the engine's pod from serving, as Kubernetes says.

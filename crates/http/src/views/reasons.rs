@@ -87,6 +87,7 @@ fn phase_of(source: &SourceStatus) -> StartPhase {
 
 fn with_lead(source: &SourceStatus, phase: Option<StartPhase>, error: &str) -> String {
     let lead = source.meaning_of_503().unwrap_or(match phase {
+        _ if source.is_closed() => "the source cannot be opened",
         Some(StartPhase::NeverAnswered) => "the source has never answered",
         _ => "the last poll failed",
     });
@@ -170,6 +171,14 @@ mod tests {
                 polled(Starting, |source| source.last_failure = failure(ErrorKind::Connect, false)),
                 Some("never_answered"),
                 "the source has never answered: cannot connect to http://10.0.0.7:9",
+            ),
+            (
+                polled(Starting, |source| {
+                    source.last_poll_us = None;
+                    source.last_failure = failure(ErrorKind::Connect, false);
+                }),
+                Some("never_answered"),
+                "the source cannot be opened: cannot connect to http://10.0.0.7:9",
             ),
             (
                 polled(Starting, |source| {

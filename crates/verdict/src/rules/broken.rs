@@ -128,6 +128,9 @@ pub(crate) fn silent(state: EngineState, silence: Option<&Silence>) -> Option<Fo
         );
     }
     let (says, remedy) = match silence.has_status {
+        _ if silence.is_closed => {
+            ("The source could not be opened", "Correct what the reason names, and reload the configuration.")
+        }
         true => (
             "The server answers without statistics",
             "Correct the port or the path in --source. With 401 or 403, give the credentials; with 5xx, read the server's log.",

@@ -143,13 +143,7 @@ impl Play {
         let silence = (silent >= 15.0 || !self.has_answered).then(|| Silence {
             seconds: silent,
             why: "connection refused".to_owned(),
-            is_loading: false,
-            pod: None,
-            has_lost_engine: false,
-            has_status: false,
-            is_no_engine: false,
-            publisher_left: false,
-            longest_load: None,
+            ..Silence::default()
         });
         EngineFacts {
             state: self.observed.fold.health.state(self.instant(self.now)),
