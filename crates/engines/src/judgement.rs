@@ -27,6 +27,8 @@ pub struct EngineJudgement {
     pub findings: Vec<Finding>,
     /// Counts of an orchestrator in the last five minutes, taken every five seconds, oldest first.
     pub(super) orchestrator: VecDeque<OrchestratorMark>,
+    /// When the source last answered, if it does not now: in microseconds since 1970, and on the clock of the judgements.
+    pub(super) silent_since: Option<(i64, f64)>,
 }
 
 /// The windows of all GPUs, and the counts and findings of the exporter itself.

@@ -157,7 +157,7 @@ impl EngineSlot {
         let subject = self.name.words();
         let engine = self.lock();
         let mut judged = self.judged.lock();
-        let (silence, source) = (silence(&engine, wall), &engine.source);
+        let (silence, source) = (silence(&engine, at, wall, &mut judged.silent_since), &engine.source);
         let unread_keys = source.unread_keys.clone().unwrap_or_default();
         let missing_endpoints = source.missing_endpoints.clone();
         if let Some(totals) = engine.orchestrator() {
@@ -251,11 +251,18 @@ fn polling(engine: &Engine) -> PollCounts {
 }
 
 /// Why and for how long the source has not answered. `None` if it answers. A socket that waits for its first publisher is not silent.
-fn silence(engine: &Engine, wall: f64) -> Option<Silence> {
+/// `known`: the wall-clock time of its last answer, and when that was on the clock of `at`. The wall clock may be set meanwhile.
+fn silence(engine: &Engine, at: f64, wall: f64, known: &mut Option<(i64, f64)>) -> Option<Silence> {
     let source = &engine.source;
     // Polls of a socket succeed, even if the engine's publisher has ended.
     let publisher_left = source.connections == Some(0) && engine.state == EngineState::Unreachable;
-    let since = source.unanswered_since_us.or(source.last_success_us.filter(|_| publisher_left))? as f64 / 1e6;
+    let since_us = source.unanswered_since_us.or(source.last_success_us.filter(|_| publisher_left));
+    *known = since_us.map(|us| match *known {
+        Some((known_us, since)) if known_us == us => (us, since),
+        // Engines are judged in each slot. Only a publisher is noticed later.
+        _ => (us, at - (wall - us as f64 / 1e6).clamp(0.0, if publisher_left { f64::INFINITY } else { SLOT_SECONDS })),
+    });
+    let (_, since) = (*known)?;
     let failure = source.last_failure.as_ref();
     let has_lost_engine = source.has_lost_engine();
     let is_loading = source.loading.is_some()
@@ -266,7 +273,7 @@ fn silence(engine: &Engine, wall: f64) -> Option<Silence> {
     let pod = source.pod_trouble.clone().filter(|_| failure.is_some());
     let why = failure.map(|failure| failure.text.clone()).or(source.loading.map(str::to_owned));
     Some(Silence {
-        seconds: (wall - since).max(0.0),
+        seconds: at - since,
         why: why.unwrap_or_else(|| "the last poll failed".to_owned()),
         is_loading,
         is_closed: source.is_closed(),
@@ -311,6 +318,20 @@ mod tests {
         assert_eq!(throughput_of_benchmark(8), 0.5);
         // An engine that has only these 8 GPUs does as much on each of them as the benchmark.
         assert_eq!(throughput_of_benchmark(0), 1.0);
+    }
+
+    #[test]
+    fn the_time_without_an_answer_does_not_change_with_the_wall_clock() {
+        let (mut engine, mut known) = (Engine::starting(), None);
+        let mut seconds = |since_s: Option<i64>, at: f64, wall: f64| {
+            engine.source.unanswered_since_us = since_s.map(|seconds| seconds * 1_000_000);
+            silence(&engine, at, wall, &mut known).map(|silence| silence.seconds)
+        };
+        assert_eq!(seconds(Some(1_000), 50.0, 1_003.0), Some(3.0));
+        assert_eq!([seconds(Some(1_000), 55.0, 12_000.0), seconds(Some(1_000), 60.0, 7.0)], [Some(8.0), Some(13.0)]);
+        assert_eq!(seconds(None, 65.0, 12.0), None);
+        // The clock is set in the slot in which the source stops to answer.
+        assert_eq!([seconds(Some(12), 70.0, 9_999.0), seconds(Some(12), 75.0, 10_004.0)], [Some(5.0), Some(10.0)]);
     }
 
     fn socket_engine() -> (State, Arc<EngineSlot>) {
@@ -384,7 +405,7 @@ mod tests {
             });
             drop(engine);
             at += 5.0;
-            state.judge(at, 60.0 + at);
+            state.judge(at, at);
             let rules: Vec<_> = state.findings().into_iter().map(|finding| finding.rule).collect();
             (slot.with_judged(|judged| judged.verdict.cause()), rules.contains(&"orchestrator-not-ready".into()))
         };
