@@ -115,7 +115,8 @@ fn a_replay_of_a_log_counts_what_the_log_has() {
     add(&path, &format!("[TRT-LLM] [I] loading the model\n{}", lines(1..=500, 0)));
     let daemon = Daemon::start(&["--source", &format!("replay:{}?speed=max", path.display())]);
     let expected = [500.0, 0.0, 498.0, 50.0, 0.25];
-    daemon.until(|page| ensure(numbers(page) == expected, || format!("{:?}", numbers(page))));
+    let page = daemon.until(|page| ensure(numbers(page) == expected, || format!("{:?}", numbers(page))));
+    assert_eq!(page.find("nv_trt_llm_requests_completed_total", &[]), None, "a log does not tell it");
 }
 
 /// The report of the doctor as JSON, and its exit code.

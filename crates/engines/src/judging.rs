@@ -184,7 +184,7 @@ impl EngineSlot {
             silence,
             notices: Notices {
                 only_requests: source.only_requests,
-                only_log: self.name.source == "log",
+                only_log: source.only_log,
                 first_token_is_early: engine.about.stamps_first_token_early(),
                 records_missing: source.records_missing,
                 several_frontends: source.notice == Some(SEVERAL_FRONTENDS),

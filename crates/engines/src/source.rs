@@ -92,6 +92,8 @@ pub struct SourceStatus {
     pub endpoint_error: Option<Arc<str>>,
     /// The source has finished requests and never has records of iterations.
     pub only_requests: bool,
+    /// The records come from an iteration log, which does not tell everything that other records do.
+    pub only_log: bool,
     /// The server answers, and has never had statistics.
     pub no_statistics: bool,
     /// Requests end while no iteration records arrive.

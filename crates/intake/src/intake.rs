@@ -83,6 +83,7 @@ impl Intake {
     #[must_use]
     pub fn new(slot: Arc<EngineSlot>, stale_after: Duration) -> Self {
         slot.lock().observed = ObservedEngine::new(stale_after).with_objectives(slot.name.objectives);
+        slot.lock().source.only_log = slot.name.source == "log";
         Self {
             state: EngineState::Starting,
             log: SourceLog::new(slot.name.clone()),
@@ -277,6 +278,7 @@ impl Intake {
         let impossible = engine.observed.fold.take_rejected();
         batch.rejected[RejectReason::Implausible as usize] += std::mem::take(&mut self.implausible) + impossible.rows;
         self.note_rejections(engine, &batch.rejected, &impossible.values, at.instant);
+        engine.source.only_log |= batch.only_log;
         let (only_requests, notice) = (batch.only_requests, batch.notice);
         batch.clear();
         self.note_changes_of_the_engine(engine, only_requests, notice, at.instant);

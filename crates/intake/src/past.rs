@@ -135,6 +135,7 @@ impl PastEngine {
         };
         let state = Arc::new(State::new(vec![name]));
         let intake = Intake::new(Arc::clone(&state.slots()[0]), Duration::from_millis(*stale_after_ms));
+        intake.engine().source.only_log = header.is_of_log();
         Self {
             intake,
             state,

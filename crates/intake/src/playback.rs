@@ -29,6 +29,7 @@ pub struct Playback {
     session: Option<i64>,
     /// The recorded source has no records of iterations.
     only_requests: bool,
+    only_log: bool,
     /// The failure of the polls that are replayed now.
     failure: Option<PollFailure>,
 }
@@ -71,6 +72,7 @@ impl Playback {
             before: None,
             session: None,
             only_requests: false,
+            only_log: false,
             failure: None,
         })
     }
@@ -95,7 +97,7 @@ impl Playback {
                 None => return Ok(None),
                 Some(Err(_)) => batch.reject(RejectReason::NotARecord),
                 Some(Ok(Line { at, entry: Entry::Header(header) })) => {
-                    self.only_requests = header.has_only_requests();
+                    (self.only_requests, self.only_log) = (header.has_only_requests(), header.is_of_log());
                     let is_other = self.session.replace(header.session).is_some_and(|before| before != header.session);
                     if is_other {
                         // Another exporter continued the recording. Its clock has another origin.
@@ -142,7 +144,7 @@ impl BlockingSource for Playback {
             weight += line.weight();
             self.lines.push(line);
         }
-        batch.only_requests = self.only_requests;
+        (batch.only_requests, batch.only_log) = (self.only_requests, self.only_log);
         match &self.failure {
             Some(failure) if !batch.ended => Err(SourceError::Recorded(failure.clone())),
             _ => Ok(Presence::Present),

@@ -66,6 +66,12 @@ pub struct Header {
 }
 
 impl Header {
+    /// Whether the source is an iteration log.
+    #[must_use]
+    pub fn is_of_log(&self) -> bool {
+        self.source == "log"
+    }
+
     /// Whether the source has finished requests and never has records of iterations.
     #[must_use]
     pub fn has_only_requests(&self) -> bool {

@@ -39,6 +39,8 @@ pub struct Batch {
     pub endpoint_error: Option<String>,
     /// The source delivers finished requests and no records.
     pub only_requests: bool,
+    /// The records come from an iteration log.
+    pub only_log: bool,
     /// What the user should change, because statistics are missing although the poll succeeds.
     pub notice: Option<&'static str>,
     /// The source has delivered its last message (the end of a replay).

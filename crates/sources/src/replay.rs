@@ -208,6 +208,9 @@ impl BlockingSource for Replay {
     fn poll(&mut self, batch: &mut Batch) -> Result<Presence, SourceError> {
         let elapsed = self.started.get_or_insert_with(Instant::now).elapsed();
         batch.keys.append(&mut self.keys);
+        if let ReplayInput::Log(log) = &self.input {
+            (batch.only_log, batch.notice) = (true, log.notice());
+        }
         loop {
             if !batch.has_room() {
                 batch.more = true;

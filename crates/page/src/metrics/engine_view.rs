@@ -50,7 +50,7 @@ impl EngineView<'_> {
 
     /// A sum over records. Absent if it is 0 and the source is an iteration log, which does not tell it.
     pub(super) fn told<T: Default + PartialEq>(&self, sum: T) -> Option<T> {
-        Some(sum).filter(|sum| self.source != "log" || *sum != T::default())
+        Some(sum).filter(|sum| !self.engine.source.only_log || *sum != T::default())
     }
 
     /// Sums over all iterations. Absent if the engine reports only some iterations.
