@@ -197,17 +197,21 @@ struct Receiver {
 
 async fn serve(listener: TcpListener, receiver: Receiver) {
     let (mut connections, free) = (JoinSet::new(), Arc::new(Semaphore::new(MAX_CONNECTIONS)));
+    let mut is_failing = false;
     loop {
         while connections.try_join_next().is_some() {}
         let Ok(permit) = Arc::clone(&free).acquire_owned().await else { return };
         let stream = match listener.accept().await {
             Ok((stream, _)) => TokioIo::new(stream),
             Err(error) => {
-                tracing::warn!(%error, "accepting a connection for OTLP failed; check the limit of open files");
-                tokio::time::sleep(IDLE).await;
+                if !std::mem::replace(&mut is_failing, true) {
+                    tracing::warn!(%error, "connections for OTLP cannot be accepted; retrying; raise the limit of open files (LimitNOFILE=, ulimit -n)");
+                }
+                tokio::time::sleep(Duration::from_secs(1)).await;
                 continue;
             }
         };
+        is_failing = false;
         let receiver = receiver.clone();
         connections.spawn(async move {
             let mut server = auto::Builder::new(TokioExecutor::new());
