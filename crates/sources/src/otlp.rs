@@ -310,16 +310,19 @@ impl Receiver {
         if let Some(forwarder) = &self.forwarder {
             forwarder.forward(&received, is_packed, spans as u64);
         }
-        Ok(self.take(&request).await)
+        // The spans wait to be folded. What else the request has, such as the names of resources, need not.
+        let spans = request.spans().cloned().collect();
+        drop((request, received));
+        Ok(self.take(spans).await)
     }
 
     /// Passes the spans of requests on. The answer tells how many of them were left out, so that nobody sends the others again. Spans that
     /// are not of requests are none of those: they are sent rightly, and have no use here.
-    async fn take(&self, request: &ExportRequest) -> ExportResponse {
+    async fn take(&self, spans: Vec<Bytes>) -> ExportResponse {
         let deadline = tokio::time::Instant::now() + WAITS;
         let (mut rejected, mut dropped) = ([0_u64; REJECTED.len()], [0_u64; SpanDrop::ALL.len()]);
-        for span in request.spans() {
-            match SpanOfRequest::of(span) {
+        for span in spans {
+            match SpanOfRequest::of(&span) {
                 Ok(Ok(span)) => {
                     let sent = tokio::time::timeout_at(deadline, self.spans.send(span)).await;
                     rejected[1] += u64::from(!matches!(sent, Ok(Ok(()))));
