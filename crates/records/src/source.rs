@@ -74,7 +74,7 @@ named_variants! {
     pub enum SpanLoss {
         /// The next receiver is slower than spans come.
         QueueFull = "queue_full",
-        /// The next receiver did not answer, or refused the request.
+        /// The next receiver did not answer, or refused the request or these spans of it.
         Failed = "failed",
     }
 }

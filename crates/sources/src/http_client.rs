@@ -169,12 +169,13 @@ impl HttpClient {
         self.receive(usize::MAX).await
     }
 
-    /// Sends a body, and reads the answer, which must have status 200. Fails as [`HttpClient::read`].
-    pub(super) async fn post(&mut self, path: &str, headers: HeaderMap, body: Bytes) -> Result<(), SourceError> {
+    /// Sends a body, and returns the answer, which must have status 200. Fails as [`HttpClient::read`].
+    pub(super) async fn post(&mut self, path: &str, headers: HeaderMap, body: Bytes) -> Result<Vec<u8>, SourceError> {
         self.request_with(self.max_body, (Method::POST, headers, body), path).await?;
         self.receive(usize::MAX).await?;
+        let answer = self.received().to_vec();
         self.release();
-        Ok(())
+        Ok(answer)
     }
 
     /// Sends a request, and receives the first part of the response: see [`Self::received`]. Fails as [`HttpClient::read`].

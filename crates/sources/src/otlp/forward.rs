@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue};
+use prost::Message as _;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
@@ -15,6 +16,7 @@ use tokio::task::JoinSet;
 use trtllm_records::{ForwardedSpans, SpanLoss};
 use trtllm_service::log::LogLimit;
 
+use super::span::ExportResponse;
 use crate::error::OpenError;
 use crate::http_client::HttpClient;
 use crate::server::{Access, TargetServer};
@@ -88,6 +90,12 @@ impl Forwarder {
     }
 }
 
+/// Spans that the receiver did not take of a request that it accepted.
+fn refused(answer: &[u8]) -> u64 {
+    let partial = ExportResponse::decode(answer).ok().and_then(|answer| answer.partial_success);
+    partial.map_or(0, |partial| u64::try_from(partial.rejected_spans).unwrap_or(0))
+}
+
 async fn send_all(mut client: HttpClient, mut exports: UnboundedReceiver<Export>, counts: Arc<Counts>) {
     let (mut fails, mut limit) = (false, LogLimit::default());
     while let Some(Export { body, is_gzip, spans, _room }) = exports.recv().await {
@@ -95,15 +103,13 @@ async fn send_all(mut client: HttpClient, mut exports: UnboundedReceiver<Export>
         if is_gzip {
             headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
         }
-        let failure = match tokio::time::timeout(TIMEOUT, client.post(HTTP_PATH, headers, body)).await {
-            Ok(Ok(())) => None,
-            Ok(Err(error)) => Some(error.kind().name()),
-            Err(_) => Some("timeout"),
+        let (refused, failure) = match tokio::time::timeout(TIMEOUT, client.post(HTTP_PATH, headers, body)).await {
+            Ok(Ok(answer)) => (refused(&answer).min(spans), None),
+            Ok(Err(error)) => (spans, Some(error.kind().name())),
+            Err(_) => (spans, Some("timeout")),
         };
-        match failure {
-            None => _ = counts.sent.fetch_add(spans, Relaxed),
-            Some(_) => counts.lose(SpanLoss::Failed, spans),
-        }
+        counts.sent.fetch_add(spans - refused, Relaxed);
+        counts.lose(SpanLoss::Failed, refused);
         let endpoint = &client.server.target;
         // A receiver that fails and recovers all the time must not fill the log.
         let is_told = failure.is_some() != fails && limit.allow(Instant::now()).is_some();
@@ -119,5 +125,34 @@ async fn send_all(mut client: HttpClient, mut exports: UnboundedReceiver<Export>
             None => {}
         }
         fails = failure.is_some();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    use super::super::span::PartialSuccess;
+    use super::*;
+
+    #[tokio::test]
+    async fn spans_that_the_receiver_rejects_are_lost_and_the_others_are_sent() {
+        let next = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let forwarder = Forwarder::open(format!("http://{}", next.local_addr().unwrap())).await.unwrap();
+        forwarder.forward(b"spans", false, 5);
+        let (mut stream, _) = next.accept().await.unwrap();
+        let mut request = Vec::new();
+        while !request.ends_with(b"spans") {
+            request.push(stream.read_u8().await.unwrap());
+        }
+        let partial_success = Some(PartialSuccess { rejected_spans: 2, error_message: String::new() });
+        let answer = ExportResponse { partial_success }.encode_to_vec();
+        let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", answer.len());
+        stream.write_all(&[head.as_bytes(), &answer].concat()).await.unwrap();
+        while forwarder.counts() == ForwardedSpans::default() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        let counts = forwarder.counts();
+        assert_eq!((counts.sent, counts.lost[SpanLoss::Failed as usize]), (3, 2));
     }
 }
