@@ -373,11 +373,24 @@ impl<'a> PodApi<'a> {
             ),
             error => match error.status() {
                 Some(status) => format!("cannot {verb} pods {place}: the API server answered with status {status}"),
-                None => format!("cannot {verb} pods {place}: {error}"),
+                None => format!("cannot {verb} pods {place}: {}", remedied(error)),
             },
         };
         (self.target.clone(), why)
     }
+}
+
+/// Why the API server did not answer, with what to do about it. Other errors name a source of engines as the remedy.
+fn remedied(error: &SourceError) -> String {
+    let cause = match error {
+        SourceError::Connect { cause, .. }
+        | SourceError::NoHttp { cause, .. }
+        | SourceError::NotJson { cause, .. }
+        | SourceError::Io { cause, .. } => cause.clone(),
+        SourceError::Timeout { after, .. } => format!("no answer within {after:?}"),
+        error => return error.to_string(),
+    };
+    format!("{cause}; check the NetworkPolicy of this pod and the address of the API server")
 }
 
 fn key(metadata: &Metadata) -> Key {

@@ -81,7 +81,10 @@ impl PerfMetricsDir {
             batch.notice = Some(ONLY_PARTS);
         }
         match &self.failure {
-            None if self.hangs() => Err(SourceError::Timeout { target: self.target(), after: TIMEOUT }),
+            None if self.hangs() => {
+                let cause = format!("a read has not ended within {TIMEOUT:?}");
+                Err(SourceError::Io { target: self.target(), cause })
+            }
             None => Ok(Presence::Present),
             Some(cause) => Err(SourceError::Directory {
                 path: self.dir.path.clone(),
