@@ -40,6 +40,8 @@ const MAX_PAGE: usize = 8 << 20;
 const MAX_WATCH: usize = 256 << 20;
 /// Limit of the pods that are followed.
 const MAX_PODS: usize = 256;
+const TOO_MANY: &str = "more than 256 pods serve TensorRT-LLM, and the others are not read; select fewer with the options namespace, selector or \
+     node, and run several exporters";
 
 /// Which pods are looked for.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -52,7 +54,7 @@ pub struct PodSelection {
     pub node: Option<String>,
     /// Pods of all nodes.
     pub all_nodes: bool,
-    /// The port of the servers whose pods do not tell it.
+    /// The port of all servers whose pods have no annotation with it.
     pub port: Option<u16>,
     /// The API server. `None`: that of this pod.
     pub api_server: Option<Access>,
@@ -120,8 +122,10 @@ type Key = (String, String);
 #[derive(Debug, Default)]
 struct Known {
     pods: BTreeMap<Key, ServingPod>,
-    /// Why the pods cannot be followed.
+    /// Why the pods cannot be followed, or not all of them.
     problem: Option<Failed>,
+    /// There are more than [`MAX_PODS`].
+    too_many: bool,
 }
 
 impl Pods {
@@ -154,7 +158,8 @@ impl Pods {
     pub async fn search(&self) -> Vec<FoundServer> {
         let (pods, problem) = {
             let known = self.known.lock();
-            (known.pods.values().cloned().collect::<Vec<_>>(), known.problem.clone())
+            let too_many = known.too_many.then(|| ("the API server".to_owned(), TOO_MANY.to_owned()));
+            (known.pods.values().cloned().collect::<Vec<_>>(), known.problem.clone().or(too_many))
         };
         let mut asked = JoinSet::new();
         for (order, ServingPod { pod, target, orchestrator, left }) in pods.into_iter().enumerate() {
@@ -263,7 +268,7 @@ impl<'a> PodApi<'a> {
 
     /// Replaces the known pods. Returns the version of the list.
     async fn list(&mut self, pods: &Pods) -> Result<String, Failed> {
-        let (mut found, mut next) = (BTreeMap::new(), String::new());
+        let (mut found, mut next, mut too_many) = (BTreeMap::new(), String::new(), false);
         loop {
             let after: String = form_urlencoded::byte_serialize(next.as_bytes()).collect();
             let path = format!("{}&limit={PAGE}&continue={after}", self.path);
@@ -271,14 +276,14 @@ impl<'a> PodApi<'a> {
             let PodList { metadata, items } = answer.map_err(|error| self.failed("list", &error))?;
             for pod in items {
                 let key = key(&pod.metadata);
-                if let Some(pod) = self.serving(pod)
-                    && found.len() < MAX_PODS
-                {
-                    found.insert(key, pod);
+                match self.serving(pod) {
+                    Some(pod) if found.len() < MAX_PODS => _ = found.insert(key, pod),
+                    Some(_) => too_many = true,
+                    None => {}
                 }
             }
             if metadata.r#continue.is_empty() {
-                pods.change(|known| known.pods = found);
+                pods.change(|known| (known.pods, known.too_many) = (found, too_many));
                 return Ok(metadata.resource_version);
             }
             next = metadata.r#continue;
@@ -345,7 +350,8 @@ impl<'a> PodApi<'a> {
                 Some(pod) if known.pods.len() < MAX_PODS || known.pods.contains_key(&key) => {
                     known.pods.insert(key, pod);
                 }
-                _ => _ = known.pods.remove(&key),
+                Some(_) => known.too_many = true,
+                None => _ = known.pods.remove(&key),
             });
         }
         Some(version)

@@ -13,7 +13,7 @@ use crate::discovery::command::ServeCommand;
 use crate::discovery::{FoundPod, short};
 use crate::server::{DEFAULT_PORT, parse_port};
 
-/// Sets the port of the server, if nothing else tells it.
+/// Sets the port of the server, whatever else tells it.
 const PORT: &str = "trtllm-exporter.io/port";
 /// `false`: something else reads the engine of this pod.
 const SCRAPE: &str = "trtllm-exporter.io/scrape";
