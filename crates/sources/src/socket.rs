@@ -97,13 +97,13 @@ impl Ingest {
                 },
             }
         }
+        let connected = self.inbox.connections();
+        batch.connections = Some(connected);
+        batch.processes = self.inbox.processes();
         if !batch.has_room() {
             batch.more = true;
             return Presence::Present;
         }
-        let connected = self.inbox.connections();
-        batch.connections = Some(connected);
-        batch.processes = self.inbox.processes();
         // A publisher may connect for each line and disconnect at once. Then only its lines show that it is present.
         match (std::mem::take(&mut self.received) || connected > 0, &self.origin) {
             (true, _) => Presence::Present,
