@@ -38,7 +38,7 @@ pub fn is_any_running() -> bool {
     Arc::strong_count(&RUNNING) > 1
 }
 
-type Drained = Result<Vec<Message>, SourceError>;
+type Drained = (Vec<Message>, Result<(), SourceError>);
 
 /// The thread that owns an Executor.
 #[derive(Debug)]
@@ -106,8 +106,9 @@ impl ExecutorThread {
         };
         let drained = pending.await;
         self.pending = None;
-        batch.messages.extend(drained.map_err(|_| thread_ended())??);
-        Ok(Presence::Present)
+        let (messages, result) = drained.map_err(|_| thread_ended())?;
+        batch.messages.extend(messages);
+        result.map(|()| Presence::Present)
     }
 
     /// Stops the engine, so that it does not work any more when the process ends. A constructor cannot be interrupted:
@@ -189,44 +190,49 @@ fn construct(hosting: &Hosting) -> Result<Executor, OpenError> {
 /// Drains the engine for each poll until the [`ExecutorThread`] is dropped.
 fn serve(mut executor: Executor, inbox: &mpsc::Receiver<oneshot::Sender<Drained>>) {
     while let Ok(reply) = inbox.recv() {
-        let _ = reply.send(drain(&mut executor));
+        let mut messages = Vec::new();
+        let result = drain(&mut executor, &mut messages);
+        let _ = reply.send((messages, result));
     }
 }
 
-/// All statistics that the engine holds, oldest first. Fails for workers and stopped engines, which have none.
-fn drain(executor: &mut Executor) -> Drained {
+/// Adds all statistics that the engine holds, oldest first. Fails for workers and stopped engines, which have none. What was taken
+/// before a failure stays.
+fn drain(executor: &mut Executor, messages: &mut Vec<Message>) -> Result<(), SourceError> {
     if !executor.can_enqueue_requests() {
         let cause = "the engine was shut down, or this process is not its leader".to_owned();
         return Err(SourceError::Engine { cause });
     }
     // Request rows are drained first and delivered after the records: the engine keeps running meanwhile, and the record
     // of an iteration must come before its request rows. A drain returns only what the engine held when the drain began.
-    let mut requests = Vec::new();
-    let mut of_iteration = RequestStatsPerIteration::default();
-    while executor.next_requests(&mut of_iteration).map_err(failed)? {
-        requests.push(Message::RequestRows(records::requests(&of_iteration)));
-    }
-    let mut items =
-        all(executor, Executor::drain_iterations, |from| Message::Record(Box::new(records::iteration(from))))?;
-    items.extend(requests);
-    items.extend(all(executor, Executor::drain_finished, |from| {
-        Message::FinishedRequest(Box::new(records::finished(from)))
-    })?);
-    Ok(items)
+    let (mut requests, mut of_iteration) = (Vec::new(), RequestStatsPerIteration::default());
+    let rows_end = loop {
+        match executor.next_requests(&mut of_iteration) {
+            Ok(true) => requests.push(Message::RequestRows(records::requests(&of_iteration))),
+            end => break end,
+        }
+    };
+    let record = |from: &_| Message::Record(Box::new(records::iteration(from)));
+    let records_end = all(executor, Executor::drain_iterations, record, messages);
+    messages.append(&mut requests);
+    rows_end.map(drop).and(records_end).map_err(failed)?;
+    let entry = |from: &_| Message::FinishedRequest(Box::new(records::finished(from)));
+    all(executor, Executor::drain_finished, entry, messages).map_err(failed)
 }
 
 /// Calls `drain` until it does not fill the slice.
-fn all<Row: Clone + Default, T>(
+fn all<Row: Clone + Default>(
     executor: &mut Executor,
     drain: fn(&mut Executor, &mut [Row]) -> Result<usize, BridgeError>,
-    convert: fn(&Row) -> T,
-) -> Result<Vec<T>, SourceError> {
-    let (mut rows, mut all) = (vec![Row::default(); ROWS], Vec::new());
+    convert: impl Fn(&Row) -> Message,
+    messages: &mut Vec<Message>,
+) -> Result<(), BridgeError> {
+    let mut rows = vec![Row::default(); ROWS];
     loop {
-        let count = drain(executor, &mut rows).map_err(failed)?;
-        all.extend(rows[..count].iter().map(convert));
+        let count = drain(executor, &mut rows)?;
+        messages.extend(rows[..count].iter().map(&convert));
         if count < ROWS {
-            return Ok(all);
+            return Ok(());
         }
     }
 }
