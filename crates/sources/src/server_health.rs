@@ -25,14 +25,16 @@ pub(super) struct HealthCheck {
     server: TargetServer,
     due: Instant,
     /// The task that asks, if there is one. Dropping the task closes its connection.
-    asking: JoinSet<Result<(), SourceError>>,
+    asking: JoinSet<(HttpClient, Result<(), SourceError>)>,
+    /// The client, between two questions. It keeps the token, and a look-up of the server's name that has not ended.
+    client: Option<HttpClient>,
     /// The last answer was that the server is not ready.
     not_ready: bool,
 }
 
 impl HealthCheck {
     pub(super) fn new(server: TargetServer) -> Self {
-        Self { server, due: Instant::now() + INTERVAL, asking: JoinSet::new(), not_ready: false }
+        Self { server, due: Instant::now() + INTERVAL, asking: JoinSet::new(), client: None, not_ready: false }
     }
 
     /// To be called when a record has arrived: the engine runs.
@@ -45,12 +47,15 @@ impl HealthCheck {
 
     /// Takes an answer that has come, and asks again if that is due. Does not wait. Fails if the server is not ready.
     pub(super) fn poll(&mut self) -> Result<(), SourceError> {
-        if let Some(Ok(answer)) = self.asking.try_join_next() {
+        if let Some(Ok((client, answer))) = self.asking.try_join_next() {
+            self.client = Some(client);
             self.note(answer);
         }
         if self.asking.is_empty() && Instant::now() >= self.due {
             self.due = Instant::now() + INTERVAL;
-            self.asking.spawn(ask(self.server.clone()));
+            let client = self.client.take();
+            let new_client = || HttpClient::new(self.server.clone()).with_max_body(MAX_ANSWER);
+            self.asking.spawn(ask(client.unwrap_or_else(new_client)));
         }
         match self.not_ready {
             true => Err(SourceError::HttpStatus { target: format!("{}{PATH}", self.server.target), status: 503 }),
@@ -68,11 +73,14 @@ impl HealthCheck {
     }
 }
 
-async fn ask(server: TargetServer) -> Result<(), SourceError> {
-    let target = format!("{}{PATH}", server.target);
-    let mut client = HttpClient::new(server).with_max_body(MAX_ANSWER);
-    let answer = tokio::time::timeout(TIMEOUT, client.read(PATH)).await;
-    answer.map_err(|_| SourceError::Timeout { target, after: TIMEOUT })?.map(drop)
+/// Asks over a new connection.
+async fn ask(mut client: HttpClient) -> (HttpClient, Result<(), SourceError>) {
+    client.disconnect();
+    let answer = tokio::time::timeout(TIMEOUT, client.read(PATH)).await.map(|answer| answer.map(drop));
+    let late = || SourceError::Timeout { target: format!("{}{PATH}", client.server.target), after: TIMEOUT };
+    let answer = answer.unwrap_or_else(|_| Err(late()));
+    client.release();
+    (client, answer)
 }
 
 #[cfg(test)]
@@ -121,6 +129,7 @@ mod tests {
         let gone = Some(503);
         assert_eq!(answers, [None, gone, None, gone, None]);
         assert_eq!(next(&mut check).await, gone);
+        assert!(check.client.is_some(), "the next question reads no token and looks up no name");
         check.note(Err(SourceError::Timeout { target: String::new(), after: TIMEOUT }));
         assert!(check.poll().is_err(), "a question without an answer changes nothing");
         check.record_arrived();
