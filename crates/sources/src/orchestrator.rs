@@ -62,7 +62,14 @@ impl Orchestrator {
                 return Err(error);
             }
         };
-        let info = read_fact(&mut self.client, "/cluster_info", |answer| parse_cluster_info(answer.ok()?)).await;
+        let mut is_missing = false;
+        let read_info = |answer: Result<&[u8], SourceError>| {
+            let info = answer.map(parse_cluster_info);
+            // A slow answer, or an error of the server, does not mean that there is no such path.
+            is_missing = info.as_ref().map_or_else(SourceError::is_missing, Option::is_none);
+            info.ok()?
+        };
+        let info = read_fact(&mut self.client, "/cluster_info", read_info).await;
         let ClusterInfo { workers, minimal: minimal_workers } = info.unwrap_or_default();
         let is_ready = |answer: Result<&[u8], SourceError>| match answer {
             Ok(_) => Some(true),
@@ -71,7 +78,7 @@ impl Orchestrator {
         };
         let ready = read_fact(&mut self.client, "/health", is_ready).await;
         self.version.read_version(&mut self.client, &mut self.about, batch).await;
-        batch.missing_endpoints = Some(if info.is_none() { vec!["/cluster_info"] } else { Vec::new() });
+        batch.missing_endpoints = Some(if is_missing { vec!["/cluster_info"] } else { Vec::new() });
         batch.keys.append(&mut self.unread_families);
         let several_processes = self.several_processes;
         batch.notice = several_processes.then_some(SEVERAL_PROCESSES);

@@ -22,7 +22,7 @@ pub(crate) struct Counted {
     pub(crate) http_errors: u64,
     pub(crate) context: CountedSide,
     pub(crate) generation: CountedSide,
-    /// `None` means that the path is missing.
+    /// `None` means that the path is missing. An empty body has status 500.
     pub(crate) cluster_info: Option<Vec<u8>>,
     pub(crate) health: u16,
     pub(crate) page_status: u16,
@@ -144,7 +144,10 @@ impl DisaggServer {
                     None => (now.page_status, now.page().into_bytes()),
                     Some(streamed) => (now.page_status, Counted { streamed, ..now.clone() }.page().into_bytes()),
                 },
-                "/cluster_info" => now.cluster_info.clone().map_or((404, Vec::new()), |body| (200, body)),
+                "/cluster_info" => match &now.cluster_info {
+                    Some(body) => (if body.is_empty() { 500 } else { 200 }, body.clone()),
+                    None => (404, Vec::new()),
+                },
                 "/health" => (now.health, Vec::new()),
                 "/version" => (200, br#"{"version":"1.3.0rc24"}"#.to_vec()),
                 // The orchestrator forwards this request, so the answer is that of a worker.
