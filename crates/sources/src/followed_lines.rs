@@ -162,12 +162,19 @@ impl<L: FollowedLines> LineFiles<L> {
                 (known.gone, known.path) = (false, path);
             } else if files.len() < MAX_FILES && has_lines {
                 let is_old = is_first && !self.dir.from_start;
-                let file = if is_old { LineFile::at_end(path) } else { Ok(LineFile::new(path)) };
-                // If the file was deleted after the listing, or is not readable, the next listing tries again.
+                let file = if is_old { LineFile::at_end(&path) } else { Ok(LineFile::new(path.clone())) };
                 match file {
                     Ok(file) => _ = files.insert(inode, file),
-                    Err(error) if self.dir.path.is_file() => return Err(error),
-                    Err(_) => {}
+                    Err(error) if self.dir.path.is_file() => {
+                        // The next listing is the first one of a file that can be read.
+                        self.files = None;
+                        return Err(error);
+                    }
+                    // Its lines are old, too, when it becomes readable. A file that was deleted meanwhile has none.
+                    Err(_) => {
+                        let size = path.symlink_metadata().map(|old| old.len());
+                        files.extend(size.ok().map(|size| (inode, LineFile::after(path, size))));
+                    }
                 }
             }
         }
@@ -206,14 +213,20 @@ impl LineFile {
     }
 
     /// Opens a file of which only the lines that are written from now on are read.
-    fn at_end(path: PathBuf) -> io::Result<Self> {
-        let file = open(&path)?;
+    fn at_end(path: &Path) -> io::Result<Self> {
+        let file = open(path)?;
         let size = file.metadata()?.len();
         let mut last = [b'\n'];
         if size > 0 {
             file.read_exact_at(&mut last, size - 1)?;
         }
-        Ok(Self { offset: size, skips: last != [b'\n'], size, ..Self::new(path) })
+        Ok(Self { offset: size, skips: last != [b'\n'], size, ..Self::new(path.to_owned()) })
+    }
+
+    /// A file whose first `size` bytes are left out. A line that begins in them is left out, too.
+    fn after(path: PathBuf, size: u64) -> Self {
+        // If the last byte ends a line, only this byte is skipped.
+        Self { offset: size.saturating_sub(1), skips: size > 0, size, ..Self::new(path) }
     }
 
     /// Reads the complete lines that were added. Returns whether there are more.
@@ -411,6 +424,23 @@ mod tests {
         add(&directory, NAME, &(line(1)[40..].to_owned() + &line(2)));
         let batch = next_batch(&mut files);
         assert_eq!((ids(&batch), batch.rejected), (vec![2], RejectCounts::default()));
+    }
+
+    #[test]
+    fn lines_from_before_the_start_are_left_out_also_if_their_file_could_not_be_read_then() {
+        let directory = TempDir::new().unwrap();
+        for (old, read_later) in [(line(1), [2, 3]), (line(1) + &line(2)[..9], [3, 4])] {
+            let path = directory.path().join(NAME);
+            fs::write(&path, &old).unwrap();
+            // As `list` does if the file cannot be opened.
+            let mut of_now = files(&directory, false, LineOwner::Server);
+            let file = LineFile::after(path.clone(), old.len() as u64);
+            of_now.files = Some(HashMap::from([(path.metadata().unwrap().ino(), file)]));
+            assert_eq!(read(&mut of_now), NONE);
+            let rest: String = read_later.map(line).concat();
+            add(&directory, NAME, &if old.ends_with('\n') { rest } else { line(2)[9..].to_owned() + &rest });
+            assert_eq!(read(&mut of_now), read_later);
+        }
     }
 
     #[test]
