@@ -18,7 +18,7 @@ impl Cli {
         let bounds = [
             ("--poll.interval", self.poll_interval, Duration::from_millis(1), Duration::from_secs(3600)),
             ("--poll.timeout", self.poll_timeout, Duration::from_millis(1), Duration::from_secs(3600)),
-            ("--stale-after", self.stale_after, Duration::from_millis(100), Duration::from_secs(86_400)),
+            ("--stale-after", self.stale_after, Duration::from_secs(1), Duration::from_secs(86_400)),
             ("--engine.forget-after", self.forget_after, Duration::from_secs(1), Duration::from_secs(30 * 86_400)),
             ("--gpu.interval", self.gpu_interval, Duration::from_millis(100), Duration::from_secs(3600)),
         ];
@@ -31,8 +31,9 @@ impl Cli {
                 );
             }
         }
-        if self.stale_after <= self.poll_interval {
-            let why = format!("must be longer than --poll.interval ({:?}); raise it", self.poll_interval);
+        // One late poll must not make an engine stale.
+        if self.stale_after < 2 * self.poll_interval {
+            let why = format!("must be at least twice --poll.interval ({:?}); raise it", self.poll_interval);
             return wrong("--stale-after", format!("{:?}", self.stale_after), why);
         }
         if self.record_max_size < MIN_RECORDING {

@@ -22,7 +22,7 @@ use trtllm_sources::discovery::{FoundPod, FoundServer};
 use trtllm_sources::server::Access;
 use trtllm_sources::socket::{Ending, Ingest, IngestListener, Joined, NameTaken, Names, Naming};
 use trtllm_sources::trtllm_serve::Extras;
-use trtllm_sources::{OpenError, Source};
+use trtllm_sources::{OpenError, Source, orchestrator};
 
 use super::discovered::{self, Discovered, FoundKind};
 use super::opening::{self, IngestSockets, Leaving};
@@ -269,7 +269,12 @@ impl Drivers {
         alive: Option<Trigger>,
     ) {
         let heartbeat = self.heartbeats.register(format!("the driver of engine {}", slot.name.words()));
-        let mut intake = Intake::new(Arc::clone(&slot), self.stale_after);
+        let stale_after = match slot.name.source {
+            // An orchestrator is polled less often. One late poll must not make it stale.
+            "trtllm-disagg" => self.stale_after.max(3 * orchestrator::INTERVAL),
+            _ => self.stale_after,
+        };
+        let mut intake = Intake::new(Arc::clone(&slot), stale_after);
         intake.find_unknown_keys_with(unknown_keys);
         intake.compare_with(report);
         if let Some(recorder) = &self.recorder {

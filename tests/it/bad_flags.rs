@@ -58,7 +58,7 @@ flags! {
     an_endpoint_of_spans_beside_a_config_file_is_refused: 2 ["--config.file", "/x.yaml", "--otlp.endpoint", "http://otel:4318"] => ["--otlp.endpoint", "key otlp_endpoint"];
     an_endpoint_without_a_receiver_of_spans_is_refused: 2 ["--source", "auto", "--otlp.endpoint", "http://otel:4318"] => ["--otlp.endpoint", "receives no spans", "otlp:HOST:PORT"];
     a_bench_report_beside_a_config_file_is_refused: 2 ["--config.file", "/x.yaml", "--bench-report", "/r.json"] => ["--bench-report", "/r.json", "key bench_report"];
-    a_stale_after_below_the_poll_interval_is_named: 2 ["--stale-after", "1s", "--poll.interval", "2s"] => ["--stale-after", "--poll.interval"];
+    a_stale_after_below_the_poll_interval_is_named: 2 ["--stale-after", "3s", "--poll.interval", "2s"] => ["--stale-after", "twice --poll.interval"];
     a_telemetry_path_without_a_slash_is_named: 2 ["--web.telemetry-path", "metrics"] => ["--web.telemetry-path", "begin with /"];
     a_telemetry_path_that_another_page_uses_is_named: 2 ["--web.telemetry-path", "/healthz"] => ["--web.telemetry-path", "/healthz"];
     a_telemetry_path_that_needs_escapes_is_named: 2 ["--web.telemetry-path", "/é"] => ["--web.telemetry-path", "no escapes"];

@@ -21,7 +21,7 @@ use trtllm_records::{EngineAbout, OrchestratorReading};
 
 /// Shortest time between two readings. For each reading, the server builds its page from files of all its processes.
 /// The page has cumulative counts, so nothing is lost between two readings.
-pub(super) const INTERVAL: Duration = Duration::from_secs(2);
+pub const INTERVAL: Duration = Duration::from_secs(2);
 const SEVERAL_PROCESSES: &str = "several processes of the orchestrator answer (num_workers), each with counts of its own, so no requests are \
      counted: use a release of July 2026 or later, whose page has their sum, or num_workers: 1";
 
