@@ -202,7 +202,10 @@ impl Engines {
             Identity::Orchestrator => (FoundKind::Orchestrator, None),
             Identity::NotReady(why) => {
                 let why = pod.and_then(|pod| pod.trouble.as_ref()).map_or(why, |trouble| trouble.why().to_owned());
-                let Some(kind) = pod.and_then(|pod| self.kind_before_answer(pod, target)) else {
+                // A server that hangs is still there.
+                let running = || self.running.iter().find(|engine| engine.target == target);
+                let by_pod = pod.and_then(|pod| self.kind_before_answer(pod, target));
+                let Some(kind) = by_pod.or_else(|| running().map(|engine| engine.kind.clone())) else {
                     return Err(format!("trtllm-serve, not ready: {why}"));
                 };
                 (kind, Some(why))
@@ -275,6 +278,13 @@ impl Engines {
         self.running.retain(|engine| {
             let stays = !which(engine);
             if !stays {
+                let name = &engine.slot.name;
+                let (model, version) = (&name.model, &name.version);
+                tracing::info!(
+                    model,
+                    version,
+                    "engine removed: its server is gone, replaced or read by another source"
+                );
                 state.remove(&engine.slot);
                 if engine.pod.is_none() {
                     names.give_back(&engine.slot.name.model, &engine.slot.name.version);
@@ -315,6 +325,31 @@ mod tests {
         state.slots()[0].lock().source.no_statistics = true;
         assert_eq!([find("bge"), find("bge")], [(0, true), (0, true)]);
         assert_eq!(find("llama"), (1, false));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_hangs_and_is_still_found_is_not_forgotten() {
+        let state = State::new(Vec::new());
+        let names = Names::new(Duration::from_secs(3600), mpsc::unbounded_channel().0);
+        let mut engines = Engines::default();
+        let mut find = |found: Option<Identity>| {
+            let start = |_: &str, kind: &FoundKind, _: Option<&FoundPod>, version: String| {
+                let name = EngineName::new(kind.model(), &version, "auto");
+                (state.add(&SourceIndex::new(0), name, EngineOrigin::default(), None), shutdown::channel().0)
+            };
+            let found = found.map(|identity| FoundServer { identity, ..finding("http://h:1", true) });
+            let forget_after = Duration::from_secs(60);
+            engines.update(found.into_iter().collect(), &HashSet::new(), forget_after, (&state, &names, "auto"), start);
+            engines.targets().len()
+        };
+        assert_eq!(find(Some(Identity::NotReady("it loads".to_owned()))), 0, "its model is not known");
+        assert_eq!(find(Some(Identity::Engine("m".to_owned()))), 1);
+        for _ in 0..10 {
+            tokio::time::advance(Duration::from_secs(30)).await;
+            assert_eq!(find(Some(Identity::NotReady("it does not answer".to_owned()))), 1);
+        }
+        tokio::time::advance(Duration::from_secs(60)).await;
+        assert_eq!(find(None), 0);
     }
 
     #[tokio::test]
