@@ -27,7 +27,7 @@ use super::source::server_key;
 /// Checks each entry, and that no two share a name, a socket, a server or a GPU. `remedy` tells the user how to name engines.
 pub(super) fn check(entries: Vec<(Origin, Entry)>, remedy: &str) -> Result<Vec<EngineConfig>, ConfigError> {
     let (mut names, mut sockets, mut servers, mut searches) = (Taken::new(), Taken::new(), Taken::new(), Taken::new());
-    let (mut span_addresses, mut directories) = (Taken::new(), Taken::new());
+    let (mut span_addresses, mut directories, mut files) = (Taken::new(), Taken::new(), Taken::new());
     let (mut engines, mut gpus) = (Vec::new(), gpus::Taken::new());
     for (origin, entry) in entries {
         let engine = entry.check(&origin)?;
@@ -64,6 +64,11 @@ pub(super) fn check(entries: Vec<(Origin, Entry)>, remedy: &str) -> Result<Vec<E
                         lines.path.display()
                     )
                 })
+            }
+            // A server has other lines in its directory than those that this source counts.
+            SourceSpec::PerfMetrics(LinesDir { path, .. }) | SourceSpec::Log { path, .. } => {
+                taken(&mut files, path.clone(), &origin)
+                    .map(|other| format!("{} is read by another engine{other}; remove one of them", path.display()))
             }
             _ => None,
         };

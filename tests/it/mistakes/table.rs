@@ -130,6 +130,8 @@ pub(super) const FILES: &[(&str, usize, &[&str])] = &[
     ("engines:\n- source: socket:a\n  model: x\n- source: socket:b\n  model: x\n", 4, &["duplicate engine with model \"x\" and version \"1\" (line 2)"]),
     ("engines:\n- source: otlp:127.0.0.1:4318\n- source: trtllm-serve:http://a:1?otlp=127.0.0.1:4318\n  model: b\n", 3, &["received by another engine (line 2)", "own address"]),
     ("engines:\n- source: trtllm-serve:http://a:1?perf_metrics_dir=/tmp\n- source: trtllm-serve:http://b:1?perf_metrics_dir=/tmp\n  model: b\n", 3, &["read for another engine (line 2)", "own directory"]),
+    ("engines:\n- source: perf-metrics:/tmp\n- source: perf-metrics:/tmp\n  model: b\n", 3, &["/tmp is read by another engine (line 2)", "remove one"]),
+    ("engines:\n- source: log:/s.log\n- source: log:/s.log?from_start=true\n  model: b\n", 3, &["/s.log is read by another engine (line 2)"]),
     ("engines:\n- source: auto\n- source: auto:?ports=9000\n", 3, &["auto or kubernetes: is given twice (line 2)"]),
     ("engines:\n- source: kubernetes:a?node=b&api_server=http://h\n  labels: {pod: c}\n", 3, &["label \"pod\" is that of the engine's pod"]),
     // Labels, objectives, GPUs, reports.
