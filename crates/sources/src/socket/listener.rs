@@ -199,6 +199,13 @@ impl PublisherConnection<'_> {
             self.slot.log_hello(model.as_deref(), version.as_deref(), *pid);
         }
         let Some(registration) = &self.registration else { return false };
+        let line = match (line, self.naming) {
+            // Several processes publish for this engine, so another one is no restart.
+            (QueuedLine::Hello { settings, .. }, Naming::OneEngine(_)) if registration.inbox.connections() > 1 => {
+                QueuedLine::Hello { process: None, settings }
+            }
+            (line, _) => line,
+        };
         self.slot.unless_evicted(registration.inbox.push(line, bytes)).await == Some(true)
     }
 }
@@ -261,8 +268,33 @@ async fn read_part(reader: &mut BufReader<UnixStream>, line: &mut Vec<u8>, limit
 
 #[cfg(test)]
 mod tests {
-    use super::super::Names;
+    use tokio::io::AsyncWriteExt as _;
+
+    use trtllm_records::RefusedPublishers;
+
+    use super::super::{Admission, Names, Queued};
     use super::*;
+
+    #[tokio::test]
+    async fn a_second_process_that_publishes_for_an_engine_is_no_restart() {
+        let (inbox, mut queue) = Inbox::new();
+        let naming = Arc::new(Naming::OneEngine(OneEngine(inbox)));
+        let admission = Admission { uids: Vec::new(), limit: 2, refused: RefusedPublishers::default() };
+        let publishers = Publishers::new(admission).of_socket();
+        let mut open = Vec::new();
+        for pid in [7, 8] {
+            let (mut publisher, stream) = UnixStream::pair().unwrap();
+            let (publishers, naming) = (Arc::clone(&publishers), Arc::clone(&naming));
+            tokio::spawn(async move {
+                let slot = publishers.admit(None).await.unwrap();
+                receive(stream, None, &slot, &naming).await
+            });
+            publisher.write_all(format!("{{\"hello\":{{\"pid\":{pid}}}}}\n").as_bytes()).await.unwrap();
+            open.push(publisher);
+            let Some(Queued { line: QueuedLine::Hello { process, .. }, .. }) = queue.recv().await else { panic!() };
+            assert_eq!(process, (pid == 7).then_some(7));
+        }
+    }
 
     #[test]
     fn a_first_line_with_a_broken_hello_is_a_hello_where_publishers_name_their_engines() {
