@@ -226,7 +226,8 @@ mod tests {
         assert_eq!(health.state(at(start, 622)), EngineState::Idle);
         // Control: an engine that sends a record for each batch.
         health.record(at(start, 630), Outstanding::Yes, true);
-        [640, 650].map(|second| health.answered(at(start, second)));
+        health.answered(at(start, 640));
+        health.answered(at(start, 650));
         assert_eq!(health.state(at(start, 650)), EngineState::Stalled);
     }
 
