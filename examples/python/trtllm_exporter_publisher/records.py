@@ -61,11 +61,11 @@ def _of_response(response: Any) -> dict[str, Any] | None:
     result = response.result
     if not result.is_final:
         return None
-    reasons, beams = getattr(result, "finish_reasons", None), getattr(result, "output_token_ids", None)
+    reasons = getattr(result, "finish_reasons", None)
     # An enumerator of the bindings, such as FinishReason.END_ID.
     reason = getattr(reasons[0], "name", None) if reasons else None
-    entry = _entry(response.request_id, getattr(result, "request_perf_metrics", None), reason,
-                   tokens=beams[0] if beams else None)
+    # Without lengths: output_token_ids may contain the prompt, and while streaming they are only the last part.
+    entry = _entry(response.request_id, getattr(result, "request_perf_metrics", None), reason)
     # The request statistics have this number for the request. A RequestOutput has a different number.
     return entry | {"executorId": response.request_id}
 
