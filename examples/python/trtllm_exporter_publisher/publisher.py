@@ -100,5 +100,4 @@ class Publisher:
         if self._sender.process != os.getpid():
             parent, self._sender = self._sender, self._start()
             self._sender.sent, self._sender.dropped = parent.sent, parent.dropped
-            parent.abandon()
         return self._sender

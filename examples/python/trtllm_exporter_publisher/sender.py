@@ -88,12 +88,6 @@ class Sender:
         if thread is not None and thread is not threading.current_thread():
             thread.join(2 * _END)
 
-    def abandon(self) -> None:
-        """Called in the child of a fork, which has a copy of the connection but not the thread. Closes the copy, so
-        that the exporter notices when the parent disconnects."""
-        if self._socket is not None:
-            self._socket.close()
-
     def _overflow(self, lines: int) -> None:
         self.dropped += lines
         self._overflowed += lines
@@ -277,4 +271,14 @@ def _close_all() -> None:
         sender.close()
 
 
+def _abandon_all() -> None:
+    """The child of a fork has copies of the connections but not the threads. Close the copies, so that the exporter
+    notices when the parent disconnects. Needs no lock, because the child may have copied a locked one."""
+    for sender in _running:
+        if sender._socket is not None:
+            sender._socket.close()
+    _running.clear()
+
+
 atexit.register(_close_all)
+os.register_at_fork(after_in_child=_abandon_all)
