@@ -249,17 +249,15 @@ void invalidPathIsLoggedOnce()
     }
 }
 
-/// A worker rank has no records. Its connection would look like one more engine.
-void publisherHasNoThreadAndWithoutRecordsNoConnection()
+/// A worker rank publishes nothing. Its connection would look like one more engine.
+void publisherHasNoThreadAndConnectsAtTheFirstPoll()
 {
     Listener listener(kPath);
     auto const threads = [] { return std::distance(std::filesystem::directory_iterator("/proc/self/task"), {}); };
     auto const before = threads();
     Publisher publisher(kPath, "m", "1", CapturedLog().options());
-    CHECK(publisher.publishAll(std::deque<tle::IterationStats>()) && publisher.flush(60s));
-    CHECK(!publisher.connected() && publisher.error().empty() && listener.connections == 0);
-    publisher.publish(recordOf(1));
-    CHECK(publisher.connected() && threads() == before);
+    CHECK(publisher.flush(60s) && !publisher.connected() && publisher.error().empty() && listener.connections == 0);
+    CHECK(publisher.publishAll(std::deque<tle::IterationStats>()) && publisher.connected() && threads() == before);
 }
 
 /// The exporter closes a connection whose name is in use.
@@ -403,7 +401,7 @@ int main()
     invalidPathIsLoggedOnce();
     newlineDoesNotBreakTheStream();
     fullOrBrokenStandardErrorNeitherBlocksNorEndsTheHost();
-    publisherHasNoThreadAndWithoutRecordsNoConnection();
+    publisherHasNoThreadAndConnectsAtTheFirstPoll();
     refusedPublisherLogsOnceAndCountsItsRecords(std::chrono::milliseconds(0));
     // The exporter waits one second for the name to become free before it refuses the publisher.
     refusedPublisherLogsOnceAndCountsItsRecords(std::chrono::milliseconds(1000));

@@ -117,6 +117,11 @@ class Copying(unittest.TestCase):
             until(lambda: len(self.iterations()) == 5)
         self.assertEqual(self.iterations(), list(range(5)))
 
+    def test_an_idle_engine_connects_when_its_server_reads_nothing_new(self):
+        with copying(self.llm, self.path):
+            self.assertEqual(self.llm.get_stats(0), [])
+            until(lambda: self.listener.connections)
+
     def test_nothing_is_read_for_a_server_that_reads_nothing(self):
         with copying(self.llm, self.path) as publisher:
             self.llm.generate([[1]])
@@ -178,7 +183,7 @@ class Copying(unittest.TestCase):
 
     def test_an_error_of_the_copy_is_logged_once_and_does_not_reach_the_server(self):
         self.llm.get_stats = lambda timeout: [{"iter": object()}, {"iter": object()}]
-        with self.assertLogs("trtllm_exporter_publisher") as logs, copying(self.llm, self.path):
+        with self.assertLogs("trtllm_exporter_publisher", "WARNING") as logs, copying(self.llm, self.path):
             self.assertEqual(len(self.llm.get_stats(0)), 2)
         self.assertEqual(len(logs.output), 1)
 

@@ -256,6 +256,19 @@ class Publishing(unittest.TestCase):
         until(lambda: len(listener.records()) == 1)
         self.assertEqual(listener.records(), [{"iter": 1}])
 
+    def test_an_idle_engine_connects_before_its_first_record(self):
+        async def serve(engine):
+            async with publishing(engine, self.path):
+                while not listener.connections:
+                    await asyncio.sleep(0.01)
+
+        listener = self.listen()
+        for engine in (LookAlikeLLM(), LookAlikeExecutor()):
+            with publishing(engine, self.path):
+                until(lambda: listener.connections)
+            listener.connections.clear()
+        asyncio.run(asyncio.wait_for(serve(LookAlikeLLM()), 60))
+
     def test_a_worker_rank_does_not_connect(self):
         listener, executor = self.listen(), LookAlikeExecutor()
         executor.shut_down = True

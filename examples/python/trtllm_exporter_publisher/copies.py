@@ -58,16 +58,22 @@ class copying:  # noqa: N801: used like a function
         self.publisher.close()
 
     def _all(self, records: Any) -> Any:
+        self._open()
         for record in records:
             self._copy(self.publisher.publish, record)
         return records
 
     def _each(self, records: Any) -> Any:
+        self._open()
         return _Copied(records, functools.partial(self._copy, self.publisher.publish))
 
     def _request(self, result: Any) -> Any:
         self._copy(_observe, result, functools.partial(self._copy, self.publisher.observe))
         return result
+
+    def _open(self) -> None:
+        if self._active:
+            self.publisher.open()
 
     def _copy(self, publish: Callable[..., object], *arguments: Any) -> None:
         if not self._active:

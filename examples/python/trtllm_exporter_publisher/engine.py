@@ -105,6 +105,7 @@ class publishing:  # noqa: N801: used like a function
                         each.publish(self.publisher.publish, record)
                         if self._ended.is_set() and not last:
                             break  # the last drain reads the rest
+                    self.publisher.open()
                 else:
                     self._drain(each)
 
@@ -112,9 +113,11 @@ class publishing:  # noqa: N801: used like a function
         if not hasattr(self._engine, "get_latest_iteration_stats"):
             for record in self._engine.get_stats(_INTERVAL):
                 each.publish(self.publisher.publish, record)
+            self.publisher.open()
             return
         if not self._engine.can_enqueue_requests():
             return  # a worker rank, or shut down
+        self.publisher.open()
         for record in self._engine.get_latest_iteration_stats():
             each.publish(self.publisher.publish, record)
         for record in self._engine.get_latest_request_stats():

@@ -28,8 +28,8 @@ def engine_name(path: object) -> str:
 
 
 class Publisher:
-    """Writes records to the exporter. No method except `close` waits for the exporter. A thread connects with the first
-    record. If this fails, it tries again every `retry` seconds. Any thread may call any method.
+    """Writes records to the exporter. No method except `close` waits for the exporter. A thread connects with `open`
+    or the first record. If this fails, it tries again every `retry` seconds. Any thread may call any method.
 
     Records wait in a buffer of `buffer_bytes` while the exporter is slow or does not run. A full buffer drops its oldest
     records: `dropped` counts them. The log reports when the connection fails and when it is back, and how many records were dropped.
@@ -65,6 +65,10 @@ class Publisher:
     def dropped(self) -> int:
         """Number of records that will not reach the exporter."""
         return self._sender.dropped
+
+    def open(self) -> None:
+        """Connect before the first record, so that the exporter shows an idle engine."""
+        self._current().open()
 
     def publish(self, record: Any) -> bool:
         """Write one record of the engine: a dict, JSON text, or an object of the bindings with `to_json_str()`.

@@ -29,9 +29,9 @@ _running: set[Sender] = set()
 
 
 class Sender:
-    """The buffer and its thread. The thread starts with the first line, so a worker rank, which has no lines, never
-    connects: its connection would look like one more engine. Any thread may call any method. No method waits for the
-    exporter except `close`."""
+    """The buffer and its thread. The thread starts with `open` or the first line, so a worker rank, which needs neither,
+    never connects: its connection would look like one more engine. Any thread may call any method. No method waits for
+    the exporter except `close`."""
 
     def __init__(self, path: str, hello: bytes, retry: float, buffer_bytes: int) -> None:
         self.process, self.sent, self.dropped = os.getpid(), 0, 0
@@ -65,6 +65,12 @@ class Sender:
             if before == 0 or before < _CHUNK <= self._lines.bytes:
                 self._wake.notify_all()
             return len(line) <= self._lines.limit
+
+    def open(self) -> None:
+        """Connect before the first line, so that the exporter shows an idle engine."""
+        with self._wake:
+            if self._thread is None and not self._stopped:
+                self._start()
 
     def drop(self) -> None:
         """Count a dropped record that could not be written as a line."""

@@ -47,7 +47,7 @@ class Publisher
 {
 public:
     /// `path` is the PATH of the exporter's `--source socket:PATH`. The exporter may start, stop and restart at any
-    /// time. The first record opens the connection.
+    /// time. publishAll() or the first record opens the connection.
     explicit Publisher(std::string const& path, EngineName const& name = {}, PublisherOptions options = {}) noexcept
     {
         try
@@ -87,7 +87,7 @@ public:
     }
 
     /// Publishes all records of a container, with fewer system calls. Call it after each poll of your Executor, also
-    /// without records: it sends what waits in the buffer, and reconnects to an exporter that restarted.
+    /// without records: it connects, so that the exporter shows an idle engine, and sends what waits in the buffer.
     template <class Records>
     bool publishAll(Records const& records) noexcept
     {
@@ -99,6 +99,10 @@ public:
                     detail::writeLines(record, push);
                 }
             });
+        if (alive())
+        {
+            mConnection->start();
+        }
         flush(std::chrono::milliseconds(0));
         return sent;
     }
@@ -130,7 +134,7 @@ public:
         return alive() ? mConnection->dropped.load(std::memory_order_relaxed) : 0;
     }
 
-    /// True if the publisher is connected. False before the first record. The publisher notices the end of a connection
+    /// True if the publisher is connected. The publisher notices the end of a connection
     /// when it sends.
     [[nodiscard]] bool connected() const noexcept
     {
@@ -138,7 +142,7 @@ public:
     }
 
     /// Why the exporter cannot be reached, or does not accept the records. Empty if it accepts them, and before the
-    /// first record.
+    /// first attempt to connect.
     [[nodiscard]] std::string error() const
     {
         return alive() ? mConnection->error() : std::string();

@@ -33,7 +33,7 @@ namespace detail
 constexpr std::size_t kChunk = std::size_t{128} << 10;
 
 /// Lines that the socket does not take now wait for the next call. Lines that find no room, or no connection, are dropped
-/// and counted. The first line opens the connection, so a worker rank never connects: it has no records, and its
+/// and counted. start() or the first line opens the connection, so a worker rank never connects: it calls neither, and its
 /// connection would look like one more engine.
 class Connection
 {
@@ -62,6 +62,12 @@ public:
         {
             Forks::close(mSocket);
         }
+    }
+
+    /// From now on, send() connects also without lines, so that the exporter shows an idle engine.
+    void start() noexcept
+    {
+        mStarted = true;
     }
 
     /// Sends whole lines. Without lines, it sends what waits, and reconnects if the exporter closed the connection.
@@ -315,12 +321,12 @@ private:
     std::string const mPath;
     std::string const mHello;
     PublisherOptions const mOptions;
+    std::atomic<bool> mStarted{false}; ///< the connection is needed
     std::mutex mMutex;
     // Guarded by mMutex:
     std::string mText; ///< whole lines; the first `mSent` bytes are sent
     std::size_t mSent{0};
     int mSocket{-1};
-    bool mStarted{false}; ///< a line was published
     Clock::time_point mRetryAt{};
     Clock::time_point mConnectedAt{};
     bool mDoubtful{false}; ///< the exporter soon closed the last connection, and may close this one, too
