@@ -23,7 +23,7 @@ def engine_name(path: object) -> str:
     """The model name for an engine's folder or a model's name: /models/llama/1 and org/llama are "llama"."""
     for folder in reversed(str(path).split("/")):
         if re.sub(r"[-0-9_.]", "", folder) not in _BUILD:
-            return folder[:64]
+            return folder
     return DEFAULT_MODEL
 
 

@@ -73,7 +73,7 @@ struct EngineName
             auto const folder = slash == std::string_view::npos ? directory : directory.substr(slash + 1);
             if (!folder.empty() && !saysHowItWasBuilt(folder))
             {
-                name.model = folder.substr(0, 64);
+                name.model = folder;
                 break;
             }
             directory = directory.substr(0, directory.size() - folder.size());
