@@ -64,7 +64,7 @@ void requestRowsOfAnIterationAreOneLine()
     CHECK(longest < (1 << 20) && count(text, "GENERATION_COMPLETE") == 3);
 }
 
-void onlyFinishedResponsesWithPerfMetricsAreSent()
+void everyFinishedResponseIsSent()
 {
     Listener listener(kPath);
     tle::Result result{};
@@ -75,19 +75,26 @@ void onlyFinishedResponsesWithPerfMetricsAreSent()
         Publisher publisher(kPath, "m", "1", CapturedLog().patient());
         publisher.publish(tle::Response(1, std::string("it failed")));
         publisher.publish(tle::Response(2, result));
+        result.isFinal = true;
+        publisher.publish(tle::Response(3, result)); // has nothing to tell
+        result.finishReasons = {tle::FinishReason::kCANCELLED};
+        publisher.publish(tle::Response(4, result));
+        result.isFinal = false;
         result.requestPerfMetrics = metrics;
-        publisher.publish(tle::Response(3, result));
+        publisher.publish(tle::Response(5, result));
         result.isFinal = true;
         result.finishReasons = {tle::FinishReason::kLENGTH};
-        publisher.publish(tle::Response(4, result));
+        publisher.publish(tle::Response(6, result));
         publisher.publish(metrics);
     }
     CHECK(until([&] { return listener.ended == 1; }));
     auto const text = listener.text();
-    CHECK(count(text, "perfMetrics") == 2);
+    CHECK(count(text, "perfMetrics") == 4);
+    CHECK(contains(text, "\n{\"perfMetrics\":{},\"requestId\":1,\"finishReason\":\"error\"}\n"));
+    CHECK(contains(text, "\n{\"perfMetrics\":{},\"requestId\":4,\"finishReason\":\"cancelled\"}\n"));
     CHECK(contains(text, "\"timingMetrics\":{\"arrivalTime\":1234567890.123456789,\"kvCacheSize\":0}"));
     CHECK(contains(text, "\"firstIter\":5") && count(text, "\"finishReason\":\"length\"") == 1
-        && count(text, "\"requestId\":") == 1);
+        && count(text, "\"requestId\":") == 3);
 }
 
 void engineIsNamedAfterItsFolder()
@@ -144,7 +151,7 @@ void testLines()
 {
     recordHasTheJsonOfTensorRtLlm();
     requestRowsOfAnIterationAreOneLine();
-    onlyFinishedResponsesWithPerfMetricsAreSent();
+    everyFinishedResponseIsSent();
     engineIsNamedAfterItsFolder();
     helloHasTheNameAndTheSettings();
 }

@@ -276,10 +276,16 @@ class Publishing(unittest.TestCase):
             time.sleep(0.3)
         self.assertEqual(listener.connections, [])
 
+    def test_a_failed_request_is_published_as_an_error(self):
+        listener, publisher = self.listen(), Publisher(self.path)
+        self.assertTrue(publisher.observe(types.SimpleNamespace(has_error=lambda: True, request_id=5)))
+        until(lambda: listener.records())
+        self.assertEqual(listener.records(), [{"requestId": 5, "perfMetrics": {}, "finishReason": "error", "executorId": 5}])
+        publisher.close()
+
     def test_requests_without_result_are_ignored(self):
         publisher = Publisher(self.path)
         self.assertTrue(publisher.observe(types.SimpleNamespace(finished=False, outputs=[])))
-        self.assertTrue(publisher.observe(types.SimpleNamespace(has_error=lambda: True)))
         unfinished = types.SimpleNamespace(has_error=lambda: False, result=types.SimpleNamespace(is_final=False))
         self.assertTrue(publisher.observe(unfinished))
         self.assertEqual(publisher.sent + publisher.dropped, 0)

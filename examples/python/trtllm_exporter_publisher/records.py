@@ -44,7 +44,7 @@ request_rows = iteration  # a RequestStatsPerIteration has the same forms
 def finished_request(output: Any) -> dict[str, Any] | None:
     """The entry for a finished request, or None."""
     if hasattr(output, "has_error"):
-        return None if output.has_error() else _of_response(output)
+        return _of_response(output)
     return _of_output(output) if getattr(output, "finished", False) and output.outputs else None
 
 
@@ -58,6 +58,8 @@ def _of_output(output: Any) -> dict[str, Any]:
 
 def _of_response(response: Any) -> dict[str, Any] | None:
     """A Response of the bindings' Executor."""
+    if response.has_error():
+        return _entry(response.request_id, None, "error") | {"executorId": response.request_id}
     result = response.result
     if not result.is_final:
         return None

@@ -5,7 +5,7 @@
 //     trtllm_exporter::Publisher publisher("/run/trtllm-exporter/ingest.sock",
 //         trtllm_exporter::EngineName::ofEngine(engineDirectory));
 //     trtllm_exporter::Poller poller(publisher, executor); // or publish() the records that your server reads itself
-//     publisher.publish(response); // finished requests with OutputConfig::returnPerfMetrics
+//     publisher.publish(response); // finished requests; their times need OutputConfig::returnPerfMetrics
 //
 // One header, C++17 (GCC 11 or later), POSIX, no other dependency. It includes no header of TensorRT-LLM and detects at
 // compile time which members your release's structs have. Nothing here throws, raises SIGPIPE or blocks on the
@@ -78,8 +78,8 @@ public:
     Publisher& operator=(Publisher const&) = delete;
 
     /// Publishes an IterationStats, a RequestStatsPerIteration, a RequestPerfMetrics, a Response or a Result. Ignores a
-    /// Response or Result that is not final or has no RequestPerfMetrics. Returns false only if there is no memory for
-    /// the record. dropped() counts the records that were not sent.
+    /// Response or Result that is not final. Returns false only if there is no memory for the record. dropped() counts
+    /// the records that were not sent.
     template <class Record>
     bool publish(Record const& record) noexcept
     {

@@ -87,42 +87,40 @@ void writeRows(Record const& record, Json& line, Push const& push)
     }
 }
 
+/// Writes a final result that has RequestPerfMetrics or a finish reason.
 template <class Result, class Push>
-void writeResult([[maybe_unused]] Result const& result, [[maybe_unused]] std::string const& id,
-    [[maybe_unused]] Json& line, [[maybe_unused]] Push const& push)
+void writeResult(Result const& result, std::string const& id, Json& line, Push const& push)
 {
+    auto const* const reason = finishReason(result);
+    Json metrics;
     if constexpr (Has_requestPerfMetrics<Result>::value)
     {
-        if (result.isFinal && result.requestPerfMetrics)
+        if (result.requestPerfMetrics)
         {
-            line.raw("{\"perfMetrics\":");
-            line.object<RequestPerfMetrics>(*result.requestPerfMetrics);
-            line.raw(id);
-            if (auto const* const reason = finishReason(result))
-            {
-                line.raw(",\"finishReason\":\"");
-                line.raw(reason);
-                line.raw("\"");
-            }
-            line.raw("}");
-            push(line.text());
+            metrics.object<RequestPerfMetrics>(*result.requestPerfMetrics);
         }
+    }
+    if (result.isFinal && (reason != nullptr || !metrics.text().empty()))
+    {
+        line.raw("{\"perfMetrics\":");
+        line.raw(metrics.text().empty() ? "{}" : metrics.text());
+        line.raw(id);
+        line.raw(reason == nullptr ? "}" : ",\"finishReason\":\"" + std::string(reason) + "\"}");
+        push(line.text());
     }
 }
 
 /// Calls push() with the line of an IterationStats, a RequestStatsPerIteration, a RequestPerfMetrics, a Response or a
-/// Result. Request rows may take several lines. A Response or Result has a line only if it is final and has
-/// RequestPerfMetrics.
+/// Result. Request rows may take several lines. A Result has a line only if it is final.
 template <class Record, class Push>
 void writeLines(Record const& record, Push const& push)
 {
     Json line;
     if constexpr (Has_getResult<Record>::value)
     {
-        if (!record.hasError())
-        {
-            writeResult(record.getResult(), ",\"requestId\":" + std::to_string(record.getRequestId()), line, push);
-        }
+        auto const id = ",\"requestId\":" + std::to_string(record.getRequestId());
+        record.hasError() ? push("{\"perfMetrics\":{}" + id + ",\"finishReason\":\"error\"}")
+                          : writeResult(record.getResult(), id, line, push);
     }
     else if constexpr (Has_isFinal<Record>::value)
     {
