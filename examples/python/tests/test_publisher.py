@@ -443,7 +443,7 @@ class Publishing(unittest.TestCase):
                         pass  # it is closed already
                 time.sleep(0.002)
         self.assertEqual(len(logs.output), 1, logs.output)
-        self.assertIn("another process may publish with the same model", logs.output[0])
+        self.assertIn("its log says why: name in use", logs.output[0])
         until(lambda: {"iter": 1} in listener.connections[-1])
         publisher.close()
 

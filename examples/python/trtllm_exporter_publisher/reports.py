@@ -62,8 +62,8 @@ class Reports:
 
     def refused(self) -> None:
         if self._changes_to(_REFUSED):
-            self._warn("the exporter at %s closes the connection; another process may publish with the same model and version, "
-                       "or --ingest.allow-uid excludes this user; retrying", self._path)
+            self._warn("the exporter at %s closes the connection; its log says why: name in use, --ingest.allow-uid, too many "
+                       "publishers; retrying", self._path)
 
     def overflow(self, overflowed: int, is_connected: bool) -> None:
         if overflowed > self._overflowed_logged and time.monotonic() >= self._next:

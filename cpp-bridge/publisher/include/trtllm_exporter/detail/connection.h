@@ -303,8 +303,8 @@ private:
         {
             mRetryAt = now + kRefusal / 2;
             mError = "the exporter at " + mPath
-                + " closes the connection; either another process publishes with the same model and version, or "
-                  "--ingest.allow-uid excludes this user; retrying, and dropping records";
+                + " closes the connection; its log says why: name in use, --ingest.allow-uid, too many publishers; "
+                  "retrying, and dropping records";
             report(State::kRefused, mError);
         }
     }
