@@ -242,6 +242,21 @@ class Launcher(unittest.TestCase):
         until(lambda: len(self.listener.records()) == 4)
         self.assertEqual(self.listener.connections[0][0]["hello"]["model"], "llama")
 
+    def test_an_llm_of_another_kind_publishes_and_an_encoder_does_not(self):
+        self.write("tensorrt_llm.py", """
+from test_copying import ServedLLM
+class LLM(ServedLLM):
+    pass
+class AutoDeploy(ServedLLM):
+    pass
+class MultimodalEncoder(LLM):
+    pass
+""")
+        for kind, published in (("MultimodalEncoder", 0), ("AutoDeploy", 4), ("LLM", 8)):
+            self.write("other_server.py", textwrap.dedent(SERVER).replace("import LLM", f"import {kind} as LLM"))
+            self.assertEqual(self.run_server("other_server").stdout, "4\n")
+            until(lambda: len(self.listener.records()) == published)
+
     def test_the_environment_names_the_engine(self):
         self.run_server("some_server", TRTLLM_EXPORTER_MODEL="served", TRTLLM_EXPORTER_MODEL_VERSION="3")
         until(lambda: len(self.listener.records()) == 4)

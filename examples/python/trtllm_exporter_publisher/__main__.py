@@ -58,12 +58,16 @@ def copy_each_llm() -> None:
 
 
 def _copy_each_of(tensorrt_llm: Any) -> None:
-    """Makes each new tensorrt_llm.LLM publish copies of its statistics until the process ends."""
-    created = tensorrt_llm.LLM.__init__
+    """Makes each new LLM publish copies of its statistics until the process ends."""
+    # All kinds of LLM inherit from the class that defines generate_async: AutoDeploy's, and that of the TensorRT backend.
+    base = next((kind for kind in tensorrt_llm.LLM.__mro__ if "generate_async" in vars(kind)), tensorrt_llm.LLM)
+    created = base.__init__
 
     @functools.wraps(created)
     def create(self: Any, *arguments: Any, **named: Any) -> None:
         created(self, *arguments, **named)
+        if any(kind.__name__ == "MultimodalEncoder" for kind in type(self).__mro__):
+            return  # it makes no tokens, and has no iterations
         try:
             copying(self, os.environ.get("TRTLLM_EXPORTER_SOCKET", DEFAULT_SOCKET),
                     os.environ.get("TRTLLM_EXPORTER_MODEL") or None,
@@ -71,7 +75,7 @@ def _copy_each_of(tensorrt_llm: Any) -> None:
         except Exception as error:  # the server must not fail because of its copies
             _log.warning("cannot copy the engine's statistics: %r", error)
 
-    tensorrt_llm.LLM.__init__ = create
+    base.__init__ = create
 
 
 class _WhenImported(importlib.abc.MetaPathFinder):
