@@ -74,6 +74,7 @@ private:
             if (refusing)
             {
                 std::this_thread::sleep_for(patience);
+                static_cast<void>(readable(peer) && readSome(peer));
             }
             ::close(peer);
             ++ended;

@@ -204,15 +204,13 @@ private:
 
     void sendWaiting()
     {
-        // Lines that are sent to a refused connection are lost. So lines wait until the exporter keeps the connection.
+        // Lines that are sent to a refused connection are lost. So lines wait until the exporter keeps the connection. But the
+        // first byte is sent, because a publisher that hangs loses its name only to one that sends more than a hello.
         mDoubtful = mDoubtful && Clock::now() - mConnectedAt < kRefusal;
-        if (mDoubtful)
+        auto const now = mDoubtful ? std::min<std::size_t>(waiting(), mSent == 0 ? 1 : 0) : waiting();
+        if (now > 0)
         {
-            return;
-        }
-        if (waiting() > 0)
-        {
-            auto const sent = ::send(mSocket, mText.data() + mSent, waiting(), MSG_NOSIGNAL | MSG_DONTWAIT);
+            auto const sent = ::send(mSocket, mText.data() + mSent, now, MSG_NOSIGNAL | MSG_DONTWAIT);
             if (sent < 0)
             {
                 if (!isTemporary(errno))
@@ -228,7 +226,7 @@ private:
                 mSent = 0;
             }
         }
-        if (waiting() == 0)
+        if (waiting() == 0 && !mDoubtful)
         {
             auto const total = dropped.load(std::memory_order_relaxed);
             mError.clear();
