@@ -41,23 +41,7 @@ std::deque<Record> Backlog<Record>::takeWith(std::deque<Record>&& fresh)
 template struct Backlog<tle::IterationStats>;
 template struct Backlog<tle::RequestStatsPerIteration>;
 
-void Engine::publish(Iterations const& fresh) noexcept
-{
-    if (destination != nullptr)
-    {
-        destination->publisher->publishAll(fresh);
-    }
-}
-
-void Engine::publish(Requests const& fresh) noexcept
-{
-    if (destination != nullptr && publishesRequests)
-    {
-        destination->publisher->publishAll(fresh);
-    }
-}
-
-double Engine::drain() noexcept
+double Engine::drain(bool all) noexcept
 {
     auto* const canEnqueue = sdk.get<bool(void const*)>(Function::kCanEnqueue);
     auto* const drainIterations = sdk.get<Iterations(void*)>(Function::kIterations);
@@ -76,19 +60,23 @@ double Engine::drain() noexcept
         {
             return 0.0;
         }
-        auto fresh = drainIterations(&executor);
-        if (!sdk.canRead(fresh))
+        if (!std::exchange(iterations.hostDrains, false) || all)
         {
-            // Both empty() and the swap of two std::deques leave the records untouched.
-            owesRecords = !fresh.empty();
-            hasUnreadable = true;
-            unreadable->swap(fresh);
-            return 0.0;
+            auto fresh = drainIterations(&executor);
+            if (!sdk.canRead(fresh))
+            {
+                // Both empty() and the swap of two std::deques leave the records untouched.
+                owesRecords = !fresh.empty();
+                hasUnreadable = true;
+                unreadable->swap(fresh);
+                return 0.0;
+            }
+            publish(fresh);
+            full = static_cast<double>(fresh.size()) / static_cast<double>(std::max<std::size_t>(iterations.capacity, 1));
+            iterations.append(std::move(fresh));
         }
-        publish(fresh);
-        full = static_cast<double>(fresh.size()) / static_cast<double>(std::max<std::size_t>(iterations.capacity, 1));
-        iterations.append(std::move(fresh));
-        if (drainRequests != nullptr && requests.capacity > 0 && sdk.canReadRequests())
+        auto const hostDrainsRequests = std::exchange(requests.hostDrains, false) && !all;
+        if (drainRequests != nullptr && requests.capacity > 0 && !hostDrainsRequests && sdk.canReadRequests())
         {
             auto rows = drainRequests(&executor);
             publish(rows);

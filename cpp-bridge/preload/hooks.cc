@@ -98,32 +98,22 @@ Drained drainForHost(void* executor, void const* caller, Function function, Back
         return real(executor);
     }
     std::lock_guard const lock(engine->mutex);
-    engine->hostDrains = true;
+    auto& kept = (*engine).*backlog;
+    kept.hostDrains = true;
     if constexpr (std::is_same_v<Drained, Iterations>)
     {
         if (std::exchange(engine->owesRecords, false))
         {
             return std::move(*engine->unreadable);
         }
-        // The host gets exceptions of the real function.
-        auto fresh = real(executor);
-        if (!sdk.canRead(fresh))
-        {
-            return fresh; // returned or moved as a whole; that touches no records
-        }
-        engine->publish(fresh);
-        return ((*engine).*backlog).takeWith(std::move(fresh));
     }
-    else
+    auto fresh = real(executor); // the host gets exceptions of the real function
+    if (!sdk.canRead(fresh))
     {
-        if (!sdk.canReadRequests())
-        {
-            return real(executor);
-        }
-        auto fresh = real(executor);
-        engine->publish(fresh);
-        return ((*engine).*backlog).takeWith(std::move(fresh));
+        return fresh; // returned or moved as a whole; that touches no records
     }
+    engine->publish(fresh);
+    return kept.takeWith(std::move(fresh));
 }
 
 } // namespace

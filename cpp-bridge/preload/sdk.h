@@ -51,6 +51,10 @@ public:
     /// True if RequestStats are known to be readable. Their size cannot be found from a drained std::deque, so this
     /// depends on the version and on canRead(Iterations).
     [[nodiscard]] bool canReadRequests() noexcept;
+    [[nodiscard]] bool canRead(Requests const& /*drained*/) noexcept
+    {
+        return canReadRequests();
+    }
 
 private:
     enum class State

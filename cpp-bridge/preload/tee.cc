@@ -191,7 +191,7 @@ std::shared_ptr<Engine> Tee::track(void* implementation, Sdk& sdk, std::size_t i
     }
     // The first drain also checks that the records are readable. A new Executor usually has none yet.
     std::lock_guard const engineLock(engine->mutex);
-    engine->drain();
+    engine->drain(true);
     std::lock_guard const lock(mMutex);
     if (!sdk.matches())
     {
@@ -278,7 +278,7 @@ void Tee::ending(void const* executor, bool destroyed) noexcept
         return;
     }
     std::lock_guard const lock(engine->mutex);
-    engine->drain();
+    engine->drain(true);
     if (destroyed)
     {
         engine->implementation = nullptr;
@@ -299,11 +299,8 @@ double Tee::poll() noexcept
         }
         for (auto const& engine : engines)
         {
-            if (!engine->hostDrains.exchange(false))
-            {
-                std::lock_guard const lock(engine->mutex);
-                fullest = std::max(fullest, engine->drain());
-            }
+            std::lock_guard const lock(engine->mutex);
+            fullest = std::max(fullest, engine->drain(false));
         }
         closeRetired();
     }

@@ -9,13 +9,13 @@
 
 #include "trtllm_exporter/publisher.h"
 
-#include <atomic>
 #include <cstddef>
 #include <deque>
 #include <filesystem>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 namespace trtllm_preload
@@ -37,6 +37,8 @@ struct Backlog
 
     std::deque<Record> records;
     std::size_t capacity{kUnbounded};
+    /// True if the host drained these records since the last poll. Then the polling thread leaves them to it.
+    bool hostDrains{false};
 
     /// Appends records that were just drained. Drops the oldest if there are more than `capacity`.
     void append(std::deque<Record>&& fresh);
@@ -82,13 +84,19 @@ struct Engine
     std::size_t number{0};
     std::unique_ptr<Destination> destination; ///< nullptr after destruction
     bool publishesRequests{true};
-    /// True if the host drained this Executor since the last poll. Then the polling thread skips it.
-    std::atomic<bool> hostDrains{false};
 
-    void publish(Iterations const& fresh) noexcept;
-    void publish(Requests const& fresh) noexcept;
-    /// Drains the Executor into the backlog. Returns how full its ring was, 0 to 1. The caller holds `mutex`.
-    double drain() noexcept;
+    template <class Records>
+    void publish(Records const& fresh) noexcept
+    {
+        if (destination != nullptr && (publishesRequests || !std::is_same_v<Records, Requests>))
+        {
+            destination->publisher->publishAll(fresh);
+        }
+    }
+
+    /// Drains the Executor into the backlogs, unless the host drains these records itself; with `all`, also then. Returns
+    /// how full the fuller ring was, 0 to 1. The caller holds `mutex`.
+    double drain(bool all) noexcept;
 };
 
 /// All Executors of this process. The child of a fork() starts with an empty Tee.

@@ -110,6 +110,21 @@ void polling(std::uint64_t iterations, double perSecond)
     printTruth(executor, seen);
 }
 
+/// Reads the iterations, and never the request statistics.
+void iterationsOnly()
+{
+    auto executor = engineOf("rate=0&speed=max", 1000, 100);
+    for (int request = 0; request < 5; ++request)
+    {
+        work(executor, 40);
+        for (int poll = 0; poll < 50; ++poll)
+        {
+            executor.getLatestIterationStats();
+            std::this_thread::sleep_for(5ms);
+        }
+    }
+}
+
 void silent(std::uint64_t iterations)
 {
     auto executor = engineOf("rate=0&speed=max");
@@ -358,6 +373,7 @@ extern "C" __attribute__((visibility("default"))) int runHost(int count, char** 
     auto const rate = count > 3 ? std::strtod(arguments[3], nullptr) : 1e9;
     std::map<std::string, std::function<void()>> const modes{{"polling", [&] { polling(number, rate); }},
         {"silent", [&] { silent(number); }}, {"children", [&] { children(number); }}, {"late", late},
+        {"iterations", iterationsOnly},
         {"errors", errors}, {"moved", moved}, {"idle", [] {}}, {"churn", [] { churn(20, 2s); }},
         {"forks", [] { churn(3, 0s); }}, {"constructors", forkedInConstructors}, {"leaking", leaking},
         {"folders", [&] { folders({arguments + 2, arguments + count}); }}};

@@ -93,6 +93,17 @@ exactly_once() {
     return $result
 }
 
+iterations_only() { # the preload reads the request statistics that the host leaves; returns 2 if some were lost
+    local result=1
+    start_sidecar "$socket" || return 1
+    if preloaded plain "$work/plain/host" iterations; then
+        result=2
+        ! patience=10 until_metric nv_llm_output_token_len_count 5 || result=0
+    fi
+    stop_sidecar
+    return $result
+}
+
 plugin() { HOST_PLUGIN=$work/plain/plugin.so exactly_once 5000 0 silent "$work/plain/loader"; }
 
 flushed_at_exit() { # the preload flushes for at most a quarter of a second, so a stall of this machine may lose records

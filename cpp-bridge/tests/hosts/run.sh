@@ -113,6 +113,7 @@ check "preload: a fork during the construction of the first Executors does not d
 check "preload: a fork while threads search the loaded libraries does not deadlock" preloaded plain "$work/plain/host" constructors
 patience=$((iterations * 2 / rate + 120)) check "preload: $iterations iterations of a polling host are each counted once" retried exactly_once "$iterations" "$rate" polling "$work/plain/host"
 check "preload: a host that never polls is polled" retried exactly_once 20000 0 silent "$work/plain/host"
+check "preload: a host that reads only iterations leaves its request statistics to the preload" retried iterations_only
 check "preload: children that exit, _exit or exec neither lose nor repeat records" retried exactly_once 6000 0 children "$work/plain/host"
 check "preload: TensorRT-LLM loaded with dlopen(RTLD_LOCAL), as in Triton" retried plugin
 check "fit: SDKs and preloads of some releases and both C++ ABIs" sdks 1.1-abi1 1.1-abi0 0.9-abi1 0.11-abi1
