@@ -5,7 +5,6 @@
 
 #include "sdk.h"
 #include "tee.h"
-#include "watch.h"
 
 #include <cstdint>
 #include <filesystem>
@@ -34,7 +33,6 @@ static_assert(std::is_same_v<decltype(&tle::Executor::canEnqueueRequests), bool 
 /// as the dynamic linker would.
 Sdk& sdkOf(void const* caller, Function function) noexcept
 {
-    trtllm_preload::executorSeen();
     auto* const sdk = Sdk::of(caller, function);
     if (sdk == nullptr)
     {

@@ -1,6 +1,5 @@
 #include "objects.h"
 
-#include <cstring>
 #include <ctime>
 
 #include <dlfcn.h>
@@ -200,34 +199,16 @@ void* definitionFor(void const* caller, char const* symbol)
     return nullptr;
 }
 
-LoadCounts loadCounts() noexcept
+unsigned long long unloadCount() noexcept
 {
-    LoadCounts counts{};
+    unsigned long long count = 0;
     forEach(
         [&](dl_phdr_info const& object)
         {
-            counts = {object.dlpi_adds, object.dlpi_subs};
+            count = object.dlpi_subs;
             return true;
         });
-    return counts;
-}
-
-bool tensorRtLlmIsLoaded() noexcept
-{
-    bool found = false;
-    auto const* const here = reinterpret_cast<void const*>(&tensorRtLlmIsLoaded);
-    forEach(
-        [&](dl_phdr_info const& object)
-        {
-            auto const* const path = pathOf(object);
-            auto const* const slash = std::strrchr(path, '/');
-            auto const* const name = slash == nullptr ? path : slash + 1;
-            // libtensorrt_llm.so, libnvinfer_plugin_tensorrt_llm.so, libtriton_tensorrtllm.so
-            found = (std::strstr(name, "tensorrt_llm") != nullptr || std::strstr(name, "tensorrtllm") != nullptr)
-                && !contains(object, here);
-            return found;
-        });
-    return found;
+    return count;
 }
 
 } // namespace trtllm_preload

@@ -27,16 +27,7 @@ struct Object
 /// A handle of a loaded library for dlsym(), or nullptr. The library stays loaded until dlclose().
 [[nodiscard]] void* handleOf(Object const& object) noexcept;
 
-struct LoadCounts
-{
-    unsigned long long loaded;
-    unsigned long long unloaded;
-};
-
-/// How many objects were ever loaded and unloaded. Does not wait for a dlopen() in another thread.
-[[nodiscard]] LoadCounts loadCounts() noexcept;
-
-/// True if one of TensorRT-LLM's own libraries is loaded, judged by its file name.
-[[nodiscard]] bool tensorRtLlmIsLoaded() noexcept;
+/// How many objects were ever unloaded. Does not wait for a dlopen() in another thread.
+[[nodiscard]] unsigned long long unloadCount() noexcept;
 
 } // namespace trtllm_preload

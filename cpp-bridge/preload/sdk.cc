@@ -153,7 +153,7 @@ Sdk* Sdk::at(void const* definition)
 
 Sdk* Sdk::of(void const* caller, Function function) noexcept
 {
-    auto const unloaded = loadCounts().unloaded;
+    auto const unloaded = unloadCount();
     auto& slot = gCallSites[(reinterpret_cast<std::size_t>(caller) >> 2) % std::size(gCallSites)];
     auto const* known = slot.load(std::memory_order_acquire);
     if (known != nullptr && known->caller == caller && known->function == function && known->unloaded == unloaded)

@@ -8,7 +8,7 @@ use trtllm_config::command_line::{self, PREFIX, nearest};
 use super::Cli;
 
 /// Variables with the prefix that set no flag: the preload library, the Python package and the build read them.
-const OF_OTHERS: [&str; 6] = ["SOCKET", "REQUEST_STATS", "EXECUTOR_WAIT", "REVISION", "COMMIT_DATE", "RUSTC"];
+const OF_OTHERS: [&str; 5] = ["SOCKET", "REQUEST_STATS", "REVISION", "COMMIT_DATE", "RUSTC"];
 
 /// The command line with the variable of each flag: `TRTLLM_EXPORTER_GPU_UUID` for `--gpu.uuid`.
 #[must_use]

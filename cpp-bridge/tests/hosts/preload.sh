@@ -4,8 +4,7 @@
 preloaded() {
     local folder=$1
     shift
-    # A short wait, so that each test also checks that the preload does not report a missing Executor.
-    TRTLLM_EXPORTER_EXECUTOR_WAIT=1 ASAN_OPTIONS=verify_asan_link_order=0:detect_leaks=0 TSAN_OPTIONS=die_after_fork=0:exitcode=66 \
+    ASAN_OPTIONS=verify_asan_link_order=0:detect_leaks=0 TSAN_OPTIONS=die_after_fork=0:exitcode=66 \
         TRTLLM_EXPORTER_SOCKET=$socket LD_PRELOAD=$work/$folder/preload.so timeout "${patience:-300}" "$@"
 }
 
