@@ -1,6 +1,5 @@
-//! Checks an installation of TensorRT-LLM before the bridge is built against it: that its files exist, which members
-//! its structs have, and that the library defines the Executor that the headers declare. Runs no code of the
-//! installation.
+//! Checks an installation of TensorRT-LLM before the bridge is built against it: that its files exist, and that the
+//! library defines the Executor that the headers declare. Runs no code of the installation.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,14 +9,6 @@ const LIB_FOLDERS: [&str; 3] = ["lib", "lib64", "libs"];
 const LIBRARIES: [&str; 2] = ["tensorrt_llm", "nvinfer_plugin_tensorrt_llm"];
 /// The values of `_GLIBCXX_USE_CXX11_ABI`. Many images of releases before 0.17 have the old ABI.
 const ABIS: [(u8, &str); 2] = [(0, "old"), (1, "new")];
-/// Members that a release added, oldest release first. They identify the release of the headers.
-const MARKER_MEMBERS: [(&str, &str); 5] = [
-    ("0.11", "IterationStats::iterLatencyMS"),
-    ("0.13", "IterationStats::newActiveRequestsQueueLatencyMS"),
-    ("0.15", "IterationStats::numNewActiveRequests"),
-    ("1.0", "IterationStats::maxNumTokensRuntime"),
-    ("1.1", "RequestStats::missedBlocksPerRequest"),
-];
 
 /// A usable installation.
 #[derive(Debug)]
@@ -26,27 +17,13 @@ pub(crate) struct Installation {
     pub(crate) lib: PathBuf,
     /// The version that the headers state. Releases before 0.12 state none.
     pub(crate) version: Option<String>,
-    /// The newest release whose members the headers have.
-    pub(crate) members_of: &'static str,
-    /// Members that the bridge can read but the headers do not have.
-    pub(crate) missing: Vec<String>,
 }
 
 impl Installation {
     /// One line for the person who builds the exporter.
     pub(crate) fn summary(&self) -> String {
         let version = self.version.as_deref().unwrap_or("(unknown version)");
-        let members = self.members_of;
-        let lib = self.lib.display();
-        if self.missing.is_empty() {
-            format!("TensorRT-LLM {version} in {lib} links and has all known members (release {members} or newer)")
-        } else {
-            let missing = self.missing.join(", ");
-            format!(
-                "TensorRT-LLM {version} in {lib} links and has the members of release {members}; metrics from these \
-                 members will be absent, because only newer releases have them: {missing}"
-            )
-        }
+        format!("building with TensorRT-LLM {version} in {}", self.lib.display())
     }
 }
 
@@ -111,10 +88,7 @@ pub(crate) fn examine(
         });
     }
 
-    let bytes = std::fs::read(&object).map_err(|error| format!("cannot read {}: {error}", object.display()))?;
-    let (found, missing) = members(&bytes);
-    let newest = MARKER_MEMBERS.iter().take_while(|(_, marker)| found.iter().any(|name| name == marker)).last();
-    Ok(Installation { include, lib, version, members_of: newest.map_or("0.9", |(release, _)| release), missing })
+    Ok(Installation { include, lib, version })
 }
 
 fn find_libraries(root: &Path) -> Result<PathBuf, String> {
@@ -178,14 +152,4 @@ fn undefined_symbol(line: &str) -> Option<&str> {
         return symbol.strip_suffix('\'');
     }
     Some(line.split_once("undefined symbol: ")?.1.trim())
-}
-
-/// The existing and the missing members, according to the text in the object file.
-fn members(object: &[u8]) -> (Vec<String>, Vec<String>) {
-    let text = String::from_utf8_lossy(object);
-    let lines = text.split("TRTLLM_PROBE ").skip(1).filter_map(|rest| rest.split_once('\n')).map(|(line, _)| line);
-    let (found, missing): (Vec<&str>, Vec<&str>) =
-        lines.filter(|line| line.ends_with(['+', '-'])).partition(|line| line.ends_with('+'));
-    let names = |lines: Vec<&str>| lines.iter().map(|line| line[..line.len() - 1].to_owned()).collect();
-    (names(found), names(missing))
 }
