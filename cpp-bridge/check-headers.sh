@@ -53,7 +53,7 @@ out=$(unset TENSORRT_LLM_ROOT; cargo check --quiet --package trtllm-bridge --mes
 
 sources=(cpp/*.cc "$out"/cxxbridge/sources/trtllm-bridge/src/ffi.rs.cc)
 includes=(-Iinclude -Icpp -isystem"$out/cxxbridge/include" -isystem"$out/cxxbridge/crate")
-sources+=(preload/*.cc publisher/*.cc)
+sources+=(preload/*.cc tests/check_headers.cc)
 includes+=(-Ipublisher/include -Ipreload)
 for source in ../examples/cpp-server/*.cc; do sources+=("$source"); done
 check() {
@@ -77,7 +77,7 @@ strict() { # strict COMPILER:STANDARD FLAG…
     shift
     for header in trtllm_exporter/publisher.h check_headers.cc; do
         if ! echo "#include \"$header\"" | "$compiler" -x c++ "-std=$standard" -fsyntax-only -Wall -Wextra -Wshadow \
-            -Wconversion -Wpedantic -Werror -DENABLE_BF16 -Ipublisher -Ipublisher/include "$@" -; then
+            -Wconversion -Wpedantic -Werror -DENABLE_BF16 -Itests -Ipublisher/include "$@" -; then
             echo "$header does not compile with strict warnings: $compiler -std=$standard" >&2
             return 1
         fi
