@@ -130,7 +130,7 @@ names() {
     kill $listener
     wait $listener
     rm -f "$socket"
-    sed 's/"pid":[0-9]*/"pid":P/; s/,"rank":[0-9]*//; s/^{"hello":{\(.*\)}}$/\1/' "$work/hellos" | sort >"$work/named"
+    sed 's/"pid":[0-9]*/"pid":P/; s/^{"hello":{\(.*\)}}$/\1/' "$work/hellos" | sort >"$work/named"
     printf '%s\n' "$@" | sort | diff "$work/named" - && return $result
 }
 

@@ -4,7 +4,6 @@
 
 #include "trtllm_exporter/detail/json.h"
 #include "trtllm_exporter/detail/options.h"
-#include "trtllm_exporter/detail/process.h"
 
 #include <cstddef>
 #include <map>
@@ -31,10 +30,6 @@ inline std::string helloOf(EngineName const& name, std::map<std::string, std::st
     hello.escaped(name.version);
     // A different pid tells the exporter that the engine restarted.
     hello.raw("\",\"pid\":" + std::to_string(::getpid()));
-    if (auto const rank = mpiRank(); !rank.empty())
-    {
-        hello.raw(",\"rank\":" + rank);
-    }
     if (!config.empty())
     {
         hello.raw(",\"config\":");

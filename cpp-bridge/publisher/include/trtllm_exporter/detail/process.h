@@ -1,11 +1,9 @@
 #pragma once
 
-// Forks, threads and the rank of this process.
+// Forks and threads.
 
 #include <atomic>
 #include <csignal>
-#include <cstdlib>
-#include <string>
 
 #include <pthread.h>
 #include <unistd.h>
@@ -73,20 +71,6 @@ private:
     // thread was initializing it during the fork.
     static inline int const sRegistered = ::pthread_atfork(nullptr, nullptr, &inChild);
 };
-
-/// The rank of this process as set by mpirun or srun. Empty if it has no rank.
-inline std::string mpiRank()
-{
-    for (auto const* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"})
-    {
-        std::string const rank = std::getenv(name) == nullptr ? "" : std::getenv(name);
-        if (!rank.empty() && rank.size() < 10 && rank.find_first_not_of("0123456789") == std::string::npos)
-        {
-            return std::to_string(std::stoul(rank));
-        }
-    }
-    return "";
-}
 
 /// Starts `run(context)` on a new thread that blocks all signals, so that it never runs the host's signal handlers.
 inline bool startThread(pthread_t& thread, char const* name, void* (*run)(void*), void* context) noexcept
