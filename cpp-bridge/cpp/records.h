@@ -8,9 +8,6 @@
 
 #include "trtllm_exporter/detail/values.h"
 
-// Included after values.h, which undefines the list.
-#include "trtllm_exporter/detail/member_list.h"
-
 #include <algorithm>
 #include <array>
 #include <chrono>

@@ -1,6 +1,8 @@
+#pragma once
+
 // The list of all members of TensorRT-LLM's statistics structs in all releases. publisher.h uses it to write JSON, and
 // the bridge uses it to fill its shared structs. To add a member, add it here and to the shared struct in src/ffi.rs. A
-// member that a release does not have is skipped. No `#pragma once`: each user includes this list and expands it.
+// member that a release does not have is skipped.
 
 // V(name, field): a value. N(name, field, Struct): a nested struct, or an optional one. T(name, field): text. `name` is
 // TensorRT-LLM's name and the key in JSON, `field` is the name in the bridge. A nested struct comes before the structs

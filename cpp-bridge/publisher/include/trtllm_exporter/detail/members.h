@@ -44,18 +44,6 @@ TRTLLM_EXPORTER_STRUCTS(TRTLLM_EXPORTER_TABLE)
 #undef TRTLLM_EXPORTER_VALUE
 #undef TRTLLM_EXPORTER_NESTED
 #undef TRTLLM_EXPORTER_TABLE
-#undef TRTLLM_EXPORTER_STRUCTS
-#undef TRTLLM_EXPORTER_KvCacheStats
-#undef TRTLLM_EXPORTER_InflightBatchingStats
-#undef TRTLLM_EXPORTER_StaticBatchingStats
-#undef TRTLLM_EXPORTER_SpecDecodingStats
-#undef TRTLLM_EXPORTER_IterationStats
-#undef TRTLLM_EXPORTER_DisServingRequestStats
-#undef TRTLLM_EXPORTER_RequestStats
-#undef TRTLLM_EXPORTER_TimingMetrics
-#undef TRTLLM_EXPORTER_RequestKvCacheMetrics
-#undef TRTLLM_EXPORTER_SpeculativeDecodingMetrics
-#undef TRTLLM_EXPORTER_RequestPerfMetrics
 
 // Has_<member> is true if a struct has the member. These members identify the kind of a record.
 #define TRTLLM_EXPORTER_HAS(member)                                                                                    \
