@@ -327,6 +327,10 @@ void threadHasANameAndBlocksSignals()
     {
         CHECK((blocked >> (signal - 1) & 1) == 1);
     }
+    for (auto const crash : {SIGSEGV, SIGBUS, SIGFPE, SIGILL}) // the host may report crashes
+    {
+        CHECK((blocked >> (crash - 1) & 1) == 0);
+    }
 }
 
 [[maybe_unused]] void forkedChildNeedsItsOwnPoller()

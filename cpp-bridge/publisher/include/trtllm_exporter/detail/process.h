@@ -72,12 +72,17 @@ private:
     static inline int const sRegistered = ::pthread_atfork(nullptr, nullptr, &inChild);
 };
 
-/// Starts `run(context)` on a new thread that blocks all signals, so that it never runs the host's signal handlers.
+/// Starts `run(context)` on a new thread that blocks signals, so that it never runs the host's signal handlers. Those of a
+/// crash stay: if they were blocked, the process would end without the host's report.
 inline bool startThread(pthread_t& thread, char const* name, void* (*run)(void*), void* context) noexcept
 {
     sigset_t all;
     sigset_t before;
     ::sigfillset(&all);
+    for (auto const crash : {SIGSEGV, SIGBUS, SIGFPE, SIGILL})
+    {
+        ::sigdelset(&all, crash);
+    }
     ::pthread_sigmask(SIG_SETMASK, &all, &before);
     auto const failed = ::pthread_create(&thread, nullptr, run, context);
     ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
