@@ -45,7 +45,7 @@ pub(crate) fn examine(
     if !header.is_file() {
         return Err(format!(
             "{named}: {} does not exist; set the variable to the folder that holds include/ and lib/ of a TensorRT-LLM \
-             from 0.9 to 1.2, or unset it to build with the simulated TensorRT-LLM",
+             from 0.9 to 1.3.0rc20, or unset it to build with the simulated TensorRT-LLM",
             header.display()
         ));
     }
@@ -136,7 +136,7 @@ fn link_error(report: &str) -> String {
     if symbols.iter().any(|symbol| symbol.contains("executor::Executor::")) {
         format!(
             "the headers declare the C++ Executor, but the library does not define it ({missing}); TensorRT-LLM removed \
-             it in 2026; install 1.2 or older, or unset TENSORRT_LLM_ROOT and use a trtllm-serve or socket source"
+             it in 2026; install 1.3.0rc20 or older, or unset TENSORRT_LLM_ROOT and use a trtllm-serve or socket source"
         )
     } else {
         format!(

@@ -40,7 +40,7 @@ if [ -n "$library" ]; then
     abi=
     grep -q '^_ZN12tensorrt_llm8executor8ExecutorC1ERKNSt10filesystem7__cxx114pathENS0_' <<<"$exported" && abi=1
     grep -q '^_ZN12tensorrt_llm8executor8ExecutorC1ERKNSt10filesystem4pathENS0_' <<<"$exported" && abi=0
-    [ -n "$abi" ] || fail "$library exports no constructor of the C++ Executor; give the libtensorrt_llm.so of a release from 0.9 to 1.2"
+    [ -n "$abi" ] || fail "$library exports no constructor of the C++ Executor; give the libtensorrt_llm.so of a release from 0.9 to 1.3.0rc20"
     for flag in "$@"; do
         [[ $flag != -D_GLIBCXX_USE_CXX11_ABI=* || $flag = *=$abi ]] ||
             fail "$library was built with -D_GLIBCXX_USE_CXX11_ABI=$abi, so $flag would crash the server; leave the flag out"
