@@ -288,12 +288,14 @@ void busyEngineIsPolledMoreOften()
             Counting quiet{1000, 250};
             Counting calmed{9};
             Counting busy{1000};
+            Counting small{1000, 250};
             Publisher publisher(kPath, "m", "1", CapturedLog().options());
-            Poller const polls[]{{publisher, quiet, 400ms}, {publisher, calmed, 400ms}, {publisher, busy, 400ms}};
+            Poller const polls[]{{publisher, quiet, 400ms}, {publisher, calmed, 400ms}, {publisher, busy, 400ms},
+                {publisher, small, 400ms, true, 900}};
             CHECK(until([&] { return busy.calls >= 12; }));
             auto const rare = quiet.calls <= 4;
             // After its busy calls, the pause of this engine grows to 400 ms again. Meanwhile the other one pauses 1 ms.
-            return until([&] { return busy.calls >= 500; }) && rare && calmed.calls < 100;
+            return until([&] { return busy.calls >= 500 && small.calls >= 500; }) && rare && calmed.calls < 100;
         }));
 }
 

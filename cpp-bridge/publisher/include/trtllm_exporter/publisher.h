@@ -211,16 +211,16 @@ class Poller
 {
 public:
     /// `interval` is the longest pause between two polls. Set `drainRequests` to false if your server reads the request
-    /// statistics itself.
+    /// statistics itself. `ring` is the ExecutorConfig's iterStatsMaxIterations: a smaller ring is polled more often.
     template <class Executor>
     Poller(Publisher& publisher, Executor& executor,
-        std::chrono::milliseconds interval = std::chrono::milliseconds(100), bool drainRequests = true) noexcept
+        std::chrono::milliseconds interval = std::chrono::milliseconds(100), bool drainRequests = true, std::size_t ring = 1000) noexcept
         : mPublisher(publisher)
     {
         try
         {
             mThread = new detail::PollThread(
-                interval, [this, &executor, drainRequests] { return poll(executor, drainRequests); });
+                interval, [this, &executor, drainRequests, ring] { return poll(executor, drainRequests, ring); });
         }
         catch (std::exception const& error) // no memory or no thread; the server runs without statistics
         {
@@ -248,9 +248,9 @@ public:
     }
 
 private:
-    /// Returns how full a ring of the default size was. Nothing ends the thread.
+    /// Returns how full the ring was. Nothing ends the thread.
     template <class Executor>
-    std::optional<double> poll(Executor& executor, bool drainRequests) noexcept
+    std::optional<double> poll(Executor& executor, bool drainRequests, std::size_t ring) noexcept
     {
         try
         {
@@ -266,7 +266,7 @@ private:
             {
                 mPublisher.publishAll(executor.getLatestRequestStats());
             }
-            return static_cast<double>(iterations.size()) / 1000.0;
+            return static_cast<double>(iterations.size()) / static_cast<double>(ring);
         }
         catch (std::exception const& error)
         {
