@@ -108,17 +108,9 @@ SizeType32 ExecutorConfig::getRequestStatsMaxIterations() const
 namespace tensorrt_llm::sim
 {
 
-struct Access
-{
-    static Truth truth(executor::Executor const& executor)
-    {
-        return executor.mImpl->truth();
-    }
-};
-
 Truth truth(executor::Executor const& executor)
 {
-    return Access::truth(executor);
+    return executor.mImpl->truth();
 }
 
 } // namespace tensorrt_llm::sim

@@ -17,9 +17,15 @@
 #include <utility>
 #include <vector>
 
+namespace tensorrt_llm::executor
+{
+class Executor;
+} // namespace tensorrt_llm::executor
+
 namespace tensorrt_llm::sim
 {
-struct Access;
+struct Truth;
+[[nodiscard]] Truth truth(executor::Executor const& executor);
 } // namespace tensorrt_llm::sim
 
 namespace tensorrt_llm::executor
@@ -192,7 +198,7 @@ public:
 
 private:
     class Impl;
-    friend struct ::tensorrt_llm::sim::Access;
+    friend sim::Truth sim::truth(Executor const& executor);
     std::unique_ptr<Impl> mImpl;
 };
 
