@@ -67,7 +67,10 @@ fn a_library_without_the_executor_is_rejected_with_a_remedy() {
     let root = installed("gone", |object| !object.ends_with("-executor.o"));
     let message = examined(&root).unwrap_err();
     assert!(message.contains("the C++ Executor, but the library does not define it"), "{message}");
-    assert!(message.contains("tensorrt_llm::executor::Executor::") && message.contains("1.3.0rc20 or older"), "{message}");
+    assert!(
+        message.contains("tensorrt_llm::executor::Executor::") && message.contains("1.3.0rc20 or older"),
+        "{message}"
+    );
     assert!(message.contains(&root.display().to_string()) && !message.contains('\n'), "{message}");
 }
 

@@ -17,8 +17,6 @@ namespace tensorrt_llm::executor
 namespace
 {
 
-constexpr std::uint64_t kVocabulary = 32000;
-
 /// Reads the options in the file simulated.engine of an engine directory.
 std::string described(std::string const& directory)
 {
@@ -31,13 +29,6 @@ std::string described(std::string const& directory)
               " TENSORRT_LLM_ROOT set to a real TensorRT-LLM");
     }
     return line;
-}
-
-TokenIdType tokenAt(IdType id, std::int32_t position)
-{
-    auto hash = (id << 32 ^ static_cast<std::uint64_t>(position)) * 0x9e3779b97f4a7c15ULL;
-    hash = (hash ^ (hash >> 30)) * 0xbf58476d1ce4e5b9ULL;
-    return static_cast<TokenIdType>((hash >> 32) % kVocabulary);
 }
 
 /// Makes an engine for the options and for the host's configuration.
@@ -234,27 +225,27 @@ void Executor::Impl::respond(IdType id, trtllm_sim_entry const* entry)
     {
         return;
     }
+    if (entry == nullptr)
+    {
+        mailbox.put(Response(id, "the simulated engine failed the request"));
+        mHosted.erase(found);
+        return;
+    }
     auto const output = found->second.getOutputConfig();
     VecTokens tokens;
     if (!output.excludeInputFromOutput)
     {
         tokens = found->second.getInputTokenIds();
     }
-    auto const generated = entry == nullptr ? 0 : static_cast<std::int32_t>(entry->output_tokens);
-    for (std::int32_t position = 0; position < generated; ++position)
-    {
-        tokens.push_back(tokenAt(id, position));
-    }
+    tokens.resize(tokens.size() + entry->output_tokens);
     Result result{};
     result.isFinal = true;
     result.outputTokenIds = {std::move(tokens)};
 #if TRTLLM_SIM_SINCE(0, 13)
-    // No request of a host has an end token, so an answer ends by its length.
-    result.finishReasons
-        = {entry == nullptr ? FinishReason::kNOT_FINISHED : FinishReason::kLENGTH};
+    result.finishReasons = {FinishReason::kLENGTH}; // no request of a host has an end token
 #endif
 #if TRTLLM_SIM_SINCE(1, 0)
-    if (entry != nullptr && output.returnPerfMetrics)
+    if (output.returnPerfMetrics)
     {
         result.requestPerfMetrics = sim::perfMetrics(*entry, mClock);
     }

@@ -81,6 +81,22 @@ void requestThatDoesNotFitGetsAnError()
     CHECK(contains(thrownBy([&] { static_cast<void>(responses[0].getResult()); }), "has an error"));
 }
 
+#if TRTLLM_SIM_RELEASE >= 100
+/// A fifth of the requests of this scenario fail.
+void requestThatFailsGetsAnError()
+{
+    tle::Executor executor("sim:?scenario=errors-cpp&speed=max", tle::ModelType::kDECODER_ONLY, tle::ExecutorConfig());
+    for (bool failed = false; !failed;)
+    {
+        auto const id = executor.enqueueRequest(requestOf(100, 2));
+        auto const responses = executor.awaitResponses(id, kPatience);
+        CHECK(responses.size() == 1);
+        failed = responses[0].hasError();
+        CHECK(failed || responses[0].getResult().finishReasons.at(0) == tle::FinishReason::kLENGTH);
+    }
+}
+#endif
+
 void hostRequestsAreInTheStatistics()
 {
     auto executor = silentEngine();
@@ -150,6 +166,7 @@ int main()
     responseHasTokensAndTimes();
 #if TRTLLM_SIM_RELEASE >= 100
     equalPromptReusesBlocks();
+    requestThatFailsGetsAnError();
 #endif
     requestThatDoesNotFitGetsAnError();
     hostRequestsAreInTheStatistics();
