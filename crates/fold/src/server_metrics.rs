@@ -106,7 +106,7 @@ impl CountName for (ServerCounter, u64) {
 }
 
 impl ServerFold {
-    /// Requests that finished or failed since the first reading.
+    /// Requests that finished or failed in the engine since the first reading.
     pub(crate) fn finished(&self) -> Option<u64> {
         self.known.then_some(self.finished)
     }
@@ -128,7 +128,10 @@ impl ServerFold {
                 }
                 ServerCounter::Errors(code) => {
                     add_labelled(&mut totals.errors, code, increase);
-                    add(&mut self.finished, increase);
+                    // The engine has never had a request that the server refuses.
+                    if !code.starts_with('4') {
+                        add(&mut self.finished, increase);
+                    }
                 }
                 ServerCounter::PromptTokens => add_known(&mut totals.prompt_tokens, Some(increase)),
                 ServerCounter::GenerationTokens => add_known(&mut totals.generation_tokens, Some(increase)),
@@ -498,7 +501,7 @@ mod tests {
     #[test]
     fn label_values_are_bounded() {
         let page = |from: u64| -> String {
-            (from..from + 4000).map(|code| format!("trtllm_request_error_total{{http_code=\"{code}\"}} 1\n")).collect()
+            (from..from + 4000).map(|code| format!("trtllm_request_error_total{{http_code=\"5{code}\"}} 1\n")).collect()
         };
         let pages: Vec<String> = std::iter::once(String::new()).chain((0..10).map(|n| page(n * 4000))).collect();
         let mut folded = fold(&pages.iter().map(String::as_str).collect::<Vec<_>>());
