@@ -699,6 +699,46 @@ fn a_worker_that_is_blocked_after_its_answers_is_stalled_and_one_that_becomes_id
 }
 
 #[test]
+fn an_empty_batch_on_the_server_page_ends_the_requests_that_may_have_ended() {
+    const EMPTY: &str = "trtllm_scheduled_batch_size 0\n";
+    let ended = |code: &str, ended: u64| format!("trtllm_request_error_total{{http_code=\"{code}\"}} {ended}\n");
+    let all_run = |active| IterationStats {
+        inflight_batching_stats: Some(InflightBatchingStats {
+            num_scheduled_requests: Some(active),
+            ..working(30).inflight_batching_stats.unwrap()
+        }),
+        ..pytorch(30, active, active, 0)
+    };
+    use EngineState::{Idle, Stalled};
+    for (record, page, expected) in [
+        (all_run(1), EMPTY.to_owned(), Idle),
+        (all_run(8), EMPTY.to_owned(), Stalled),
+        (all_run(8), ended("500", 1) + EMPTY, Idle),
+        // The server has refused a request that the engine never had.
+        (all_run(8), ended("400", 1) + EMPTY, Stalled),
+        (all_run(1), ended("400", 1), Stalled),
+        (all_run(1), ended("500", 1), Idle),
+        // Some requests wait for their cache and are in no batch.
+        (pytorch(30, 8, 8, 0), ended("500", 1) + EMPTY, Stalled),
+    ] {
+        let mut bench = Bench::new();
+        let mut read = |page: &str, bench: &mut Bench| {
+            let page = trtllm_sources::prometheus_text::parse_server_metrics(page.as_bytes()).unwrap();
+            bench.engine.absorb_server_metrics(&page, bench.now, &mut ());
+        };
+        read("trtllm_scheduled_batch_size 8\n", &mut bench);
+        bench.absorb(&record);
+        bench.now += Duration::from_secs(5);
+        read(&page, &mut bench);
+        for _ in 0..STALE.as_secs() {
+            bench.now += Duration::from_secs(1);
+            bench.engine.health.answered(bench.now);
+        }
+        assert_eq!(bench.engine.health.state(bench.now), expected, "{page}");
+    }
+}
+
+#[test]
 fn an_engine_that_reports_iterations_without_a_batch_is_stalled() {
     let mut bench = Bench::new();
     for iter in 0..=STALE.as_secs() {
