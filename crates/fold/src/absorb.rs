@@ -94,8 +94,7 @@ impl EngineFold {
         }
         self.publish_losses();
         let outstanding = self.outstanding();
-        // An engine that does not report scheduled requests counts as running a batch.
-        let runs = self.latest.as_ref().is_none_or(|latest| latest.scheduled() != Some(0));
+        let runs = self.latest.as_ref().is_none_or(Latest::has_batch);
         self.health.record(now, outstanding, runs || outstanding == Outstanding::No);
         Ok(())
     }

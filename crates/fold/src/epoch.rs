@@ -49,6 +49,10 @@ pub(crate) struct Epoch {
     /// The unfinished requests, counted because PyTorch's records do not show when there are none. Absent for the C++
     /// executor.
     pub in_flight: Option<InFlight>,
+    /// The engine has run prompts.
+    has_prompts: bool,
+    /// The engine has decoded tokens.
+    has_decoded: bool,
     /// Requests were queued at the last record.
     queued: bool,
     /// Seconds of waiting that ranks reported in an iteration without new requests. They belong to the next new requests.
@@ -246,6 +250,8 @@ impl Epoch {
 
     /// Counts the unfinished requests after all records of an iteration.
     pub(crate) fn follow_requests(&mut self, open: &Iteration) {
+        self.has_prompts |= open.tokens.context > 0;
+        self.has_decoded |= open.tokens.generation > 0;
         let (Backend::PyTorch, Some(active)) = (open.backend, open.active) else {
             self.in_flight = None;
             return;
@@ -258,6 +264,11 @@ impl Epoch {
             unknown => unknown.insert(InFlight::begin(active, open.completed)),
         };
         in_flight.one_rank = open.copied;
+    }
+
+    /// Whether the engine has only run prompts so far, like the context server of a disaggregated deployment.
+    pub(crate) fn runs_only_prompts(&self) -> bool {
+        self.has_prompts && !self.has_decoded
     }
 
     /// Updates the numbers. Returns what is missing before the record.

@@ -309,6 +309,11 @@ impl Latest {
         at_limit && full && self.waiting().is_some_and(|waiting| waiting > 0)
     }
 
+    /// Whether the engine ran a batch. An engine that does not report scheduled requests counts as running one.
+    pub(crate) fn has_batch(&self) -> bool {
+        self.scheduled() != Some(0)
+    }
+
     /// The same values with a load of zero, for the page of an idle engine.
     #[must_use]
     pub fn idle(mut self) -> Self {

@@ -154,8 +154,13 @@ impl EngineFold {
         match self.epoch.in_flight.map(|in_flight| in_flight.outstanding()) {
             // The server counts a request as ended when the client has its answer. The engine may still hold it: see `is_blocked`.
             Some(Outstanding::Doubtful) if latest.is_blocked() => Outstanding::Yes,
-            Some(outstanding) if latest.queued.unwrap_or(0) == 0 => outstanding,
-            _ => Outstanding::Yes,
+            Some(_) if latest.queued.unwrap_or(0) > 0 => Outstanding::Yes,
+            // The requests of a context server leave it uncounted while their cache is sent.
+            Some(Outstanding::Yes) if self.epoch.runs_only_prompts() && latest.has_batch() && !latest.is_blocked() => {
+                Outstanding::Doubtful
+            }
+            Some(outstanding) => outstanding,
+            None => Outstanding::Yes,
         }
     }
 

@@ -739,6 +739,29 @@ fn an_empty_batch_on_the_server_page_ends_the_requests_that_may_have_ended() {
 }
 
 #[test]
+fn a_context_server_whose_last_requests_leave_uncounted_is_idle() {
+    let context = |iter, used| {
+        let worker = context_worker(iter, 1, used);
+        let batch = InflightBatchingStats { num_ctx_tokens: Some(100), ..worker.inflight_batching_stats.unwrap() };
+        IterationStats { inflight_batching_stats: Some(batch), ..worker }
+    };
+    for (records, expected) in [
+        (vec![context(1, 40), context(2, 40)], EngineState::Idle),
+        (vec![context(1, 40), context(2, 96)], EngineState::Stalled),
+        // An engine that decodes counts the ends of all requests.
+        (vec![working(1), context(2, 40)], EngineState::Stalled),
+    ] {
+        let mut bench = Bench::new();
+        bench.all(&records.into_iter().map(|record| IterationStats { timestamp: None, ..record }).collect::<Vec<_>>());
+        for _ in 0..STALE.as_secs() {
+            bench.now += Duration::from_secs(1);
+            bench.engine.health.answered(bench.now);
+        }
+        assert_eq!(bench.engine.health.state(bench.now), expected);
+    }
+}
+
+#[test]
 fn an_engine_that_reports_iterations_without_a_batch_is_stalled() {
     let mut bench = Bench::new();
     for iter in 0..=STALE.as_secs() {
