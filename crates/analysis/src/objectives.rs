@@ -188,9 +188,6 @@ impl ObjectiveTotals {
 
     /// Counts requests as unknown, so that each objective has an outcome for each of the `completed` requests.
     fn count_unjudged(&mut self, completed: u64) {
-        if self.all.count() == 0 {
-            return;
-        }
         let objectives = [&mut self.ttft, &mut self.tpot, &mut self.e2e].into_iter().flatten();
         for outcomes in objectives.chain([&mut self.all]) {
             let unjudged = completed.saturating_sub(outcomes.count());
@@ -231,6 +228,8 @@ impl ObjectiveTotals {
 pub(crate) struct UnjudgedRequests {
     /// When so many requests were complete. The last ones may still be judged.
     recent: VecDeque<(Instant, u64)>,
+    /// Complete requests before anything judged one. They have no outcome.
+    before: u64,
 }
 
 impl UnjudgedRequests {
@@ -253,8 +252,10 @@ impl UnjudgedRequests {
         }
         let over = self.recent.iter().take_while(|(at, _)| age(*at) >= patience).count();
         let settled = self.recent.drain(..over).next_back();
-        if let Some(((_, completed), objectives)) = settled.zip(objectives) {
-            objectives.count_unjudged(completed);
+        let Some((_, completed)) = settled else { return };
+        match objectives.filter(|objectives| objectives.all.count() > 0) {
+            Some(objectives) => objectives.count_unjudged(completed.saturating_sub(self.before)),
+            None => self.before = completed,
         }
     }
 }
@@ -464,5 +465,22 @@ mod tests {
         // Read as one engine, the span of three tokens would be divided by four.
         let limits = limits(0, 99, 0);
         assert_eq!(counted(limits, &[Served::of(&times, Some(5))]).tpot.unwrap().met, 1);
+    }
+
+    #[test]
+    fn requests_before_the_first_one_that_is_judged_have_no_outcome() {
+        let (mut unjudged, mut totals) = (UnjudgedRequests::default(), ObjectiveTotals::new(limits(500, 0, 0)));
+        let (start, patience) = (Instant::now(), Duration::from_secs(5));
+        let mut settle = |completed, second, totals: &mut ObjectiveTotals| {
+            unjudged.settle(completed, patience, start + Duration::from_secs(second), Some(totals));
+            totals.all.unknown
+        };
+        assert_eq!(settle(5000, 0, &mut totals), 0);
+        assert_eq!(settle(5000, 10, &mut totals), 0);
+        for _ in 0..5 {
+            totals.count(&Served::of(&times(10.0, 10.1, 11.0), Some(3)), Scope::All);
+        }
+        settle(5007, 20, &mut totals);
+        assert_eq!(settle(5007, 30, &mut totals), 2, "two of seven requests");
     }
 }
