@@ -169,6 +169,28 @@ fn completed_requests_without_an_entry_are_unknown() {
 }
 
 #[test]
+fn the_answers_of_a_request_that_has_an_entry_are_not_unknown() {
+    let timing = json!({"arrival_time": 10.0, "first_token_time": 10.25, "last_token_time": 12.0});
+    let timed = |id: u64| entry(&json!({"request_id": id, "perf_metrics": {"timing_metrics": timing}}));
+    // Requests with three answers and one entry each. The second server counts its ids from 1, and loses one of three entries.
+    for (lost, expected) in [(0, (40, 0, 0)), (1, (34, 0, 6))] {
+        let (mut engine, start) = (with_objective(), Instant::now());
+        let at = |seconds: u64| start + Duration::from_secs(seconds);
+        for second in 0..40 {
+            if second == 20 {
+                engine.resume();
+            }
+            if second < 20 || lost == 0 || second % 3 != 0 || second == 39 {
+                engine.absorb_perf_metrics(&timed(500 + second % 20), at(second)).unwrap();
+            }
+            settle(&mut engine, 3 * (second + 1), at(second));
+        }
+        settle(&mut engine, 120, at(70));
+        assert_eq!(judged(&engine), expected);
+    }
+}
+
+#[test]
 fn without_any_judged_request_objectives_have_no_outcomes() {
     let (mut engine, start) = (with_objective(), Instant::now());
     for second in 0..60 {

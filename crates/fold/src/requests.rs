@@ -1,17 +1,19 @@
 //! Folds finished requests into totals. [`choices`] says which source gives which numbers.
 
 mod choices;
+mod completed;
 mod finished;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
-use trtllm_records::perf_metrics::{PerfMetricsEntry, SpeculativeDecodingMetrics};
+use trtllm_records::perf_metrics::{FIRST_ORCHESTRATOR_ID, PerfMetricsEntry, SpeculativeDecodingMetrics};
 use trtllm_records::server_metrics::RequestHistogram;
 use trtllm_records::{RequestStats, ServerMetrics};
 
 use self::choices::{Choices, Quantity, Source, TOLD_WITHIN};
+use self::completed::CompletedRequests;
 use self::finished::Finished;
 use super::baseline::Baseline;
 use super::finished_request::FinishedRequest;
@@ -38,6 +40,7 @@ pub struct RequestFold {
     successes: Successes,
     /// Requests that have ended, as the records and the entries with times count them.
     ends: Ends,
+    completed: CompletedRequests,
     pub(super) server: ServerFold,
     server_times: ServerTimes,
 }
@@ -82,6 +85,9 @@ impl RequestFold {
         if is_primary_source {
             self.server_times.entries += u64::from(has_times);
             self.ends.entries += u64::from(has_times);
+            if let Some(id) = entry.request_id.filter(|id| *id < FIRST_ORCHESTRATOR_ID && source == Source::Entries) {
+                self.completed.note(id, self.ends.completed);
+            }
         }
         self.absorb_steps(entry);
         self.observe_per_request_numbers(&request, is_primary_source);
@@ -217,6 +223,7 @@ impl RequestFold {
     /// Each reading comes from one of several frontends, so none has all requests. What was counted from readings is absent from now
     /// on, because it may contain differences between two frontends.
     fn forget_server_metrics(&mut self, metrics: &ServerMetrics) {
+        self.completed.several_frontends = true;
         self.server = ServerFold::default();
         self.server_times = ServerTimes::default();
         self.totals.server = Arc::new(ServerTotals { config: metrics.config.clone(), ..ServerTotals::default() });
@@ -242,6 +249,7 @@ impl RequestFold {
         self.choices.decide();
         self.count_waiting(observer);
         self.choices = Choices::default();
+        self.completed.restart(self.ends.completed);
         self.server.counts.note_restart();
         self.server_times = ServerTimes::default();
     }
@@ -294,7 +302,7 @@ impl RequestFold {
         let outcomes_come_quickly = self.choices.is_decided && !by_server;
         // After this time, a completed request without an outcome counts as unknown.
         let patience = if outcomes_come_quickly { TOLD_WITHIN } else { DECIDED_WITHIN };
-        observer.settled(completed, patience, now);
+        observer.settled(self.completed.requests(completed), patience, now);
     }
 }
 
