@@ -125,9 +125,11 @@ impl FinishedRequest {
         // 0 means that the time was not measured.
         let arrived = entry.disagg_server_arrival_time.filter(|time| *time > 0.0);
         let first = positive(arrived, entry.disagg_server_first_token_time);
-        // Without streaming, the orchestrator stamps the first token when it has the whole answer.
+        // Without streaming, the orchestrator stamps the first token when it has the whole answer. After a longer wait than the longest
+        // lead, the client's own time counts in any case.
         let lead = between(arrived, request.times.arrived).filter(|lead| *lead <= LONGEST_LEAD).unwrap_or(0.0);
-        let is_streamed = |first: &f64| request.served.e2e.is_none_or(|whole| *first < lead + whole);
+        let is_streamed =
+            |first: &f64| request.served.e2e.is_none_or(|whole| *first < lead + whole || *first - whole > LONGEST_LEAD);
         if let Some(first) = first.filter(is_streamed) {
             request.served.time_to_first_token = Some(first);
             request.server_time_to_first_token = Some(first);
@@ -443,6 +445,8 @@ mod tests {
             Some(false),
             "streamed: it waited 5 s at the orchestrator, and decoded for 2.5 s"
         );
+        let long = json!({"disagg_server_arrival_time": 930.0});
+        assert_eq!(of(changed(json!({}), long)), Some(false), "it waited 70 s at the orchestrator");
         let late = json!({"first_scheduled_time": 1003.0, "first_token_time": 1003.5});
         assert_eq!(
             of(changed(late, json!({"disagg_server_first_token_time": null}))),
