@@ -10,7 +10,7 @@ use super::cumulative::increases;
 use super::in_flight::InFlight;
 use super::numbering::{Gap, Losses, Numbering};
 use super::ranks::{Iteration, Ranks};
-use super::saturating::unsigned;
+use super::saturating::{add, unsigned};
 
 /// How a record relates to the earlier records of its engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -94,7 +94,10 @@ impl Epoch {
 
     /// The epoch after a time in which nobody read the records.
     pub(crate) fn unseen(&self) -> Self {
-        Self { before: self.losses(), ..Self::default() }
+        let mut before = self.losses();
+        add(&mut before.unreported, self.numbering.gap_before_answer);
+        add(&mut before.unexplained, self.numbering.gap_before_answer);
+        Self { before, ..Self::default() }
     }
 
     /// Whether a record with a number has been read.
