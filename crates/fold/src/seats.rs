@@ -293,8 +293,8 @@ const MICRO_BATCHES: usize = 64;
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Elsewhere {
     /// Scheduled requests of the last record of each micro-batch. The other micro-batches of a pipeline run meanwhile, and a request
-    /// stays active until its micro-batch has its turn again.
-    micro_batches: Vec<i64>,
+    /// stays active until its micro-batch has its turn again. With the iteration of the record.
+    micro_batches: Vec<(Option<u64>, i64)>,
     /// Requests that the record before completed. An overlapping loop counts them once more, because it counts the active requests
     /// before it handles the batch before (upstream: `GENERATION_TO_COMPLETE`).
     completed: u64,
@@ -310,10 +310,16 @@ impl Elsewhere {
             Some((id, batch.num_scheduled_requests.unwrap_or(0).max(0)))
         });
         if let Some((id, scheduled)) = micro_batch {
-            self.micro_batches.resize(self.micro_batches.len().max(id + 1), 0);
-            self.micro_batches[id] = scheduled;
-            if self.micro_batches.len() > 1 {
-                return self.micro_batches.iter().sum::<i64>() - scheduled;
+            let len = self.micro_batches.len().max(id + 1);
+            self.micro_batches.resize(len, (None, 0));
+            self.micro_batches[id] = (record.iter, scheduled);
+            // A micro-batch without a record since its last turn has ended.
+            let runs = |(iter, _): &&(Option<u64>, i64)| {
+                let age = record.iter.zip(*iter).map(|(now, iter)| now.saturating_sub(iter));
+                age.is_none_or(|age| age <= len as u64)
+            };
+            if len > 1 {
+                return self.micro_batches.iter().filter(runs).map(|(_, scheduled)| scheduled).sum::<i64>() - scheduled;
             }
         }
         if !overlaps {

@@ -7,6 +7,7 @@ use trtllm_records::IterationStats;
 use trtllm_records::RecordTime;
 use trtllm_records::iteration::{InflightBatchingStats, KvCacheStats, SchedulerMode};
 
+use crate::Elsewhere;
 use crate::clock::ClockSpan;
 use crate::observer::Observer;
 use crate::ranks::Iteration;
@@ -255,4 +256,21 @@ fn a_batch_of_short_answers_is_full_when_its_seats_are_taken() {
     assert!((seen.scheduled as f64) < 0.9 * 32.0 * seen.iterations as f64, "some seats wait to be handled");
     assert!(20 * seen.waits >= 19 * seen.iterations);
     assert!(20 * seen.waits_while_full >= 19 * seen.waits, "{} of {}", seen.waits_while_full, seen.waits);
+}
+
+#[test]
+fn a_micro_batch_without_a_record_since_its_last_turn_runs_no_more() {
+    let record = |iter, id, scheduled| IterationStats {
+        iter: Some(iter),
+        inflight_batching_stats: Some(InflightBatchingStats {
+            micro_batch_id: Some(id),
+            num_scheduled_requests: Some(scheduled),
+            ..InflightBatchingStats::default()
+        }),
+        ..IterationStats::default()
+    };
+    let mut elsewhere = Elsewhere::default();
+    let of = |(iter, id, scheduled): (u64, i64, i64)| elsewhere.count(&record(iter, id, scheduled), false);
+    // The second micro-batch has no record after its first one.
+    assert_eq!([(1, 0, 8), (2, 1, 5), (3, 0, 8), (5, 0, 8)].map(of), [0, 8, 5, 0]);
 }
