@@ -71,7 +71,7 @@ impl<'de> Deserialize<'de> for ShortText {
     }
 }
 
-/// Reads an array. Elements beyond `limit` are skipped. Null becomes `None`, and a value of another type the result of `sentinel`.
+/// Reads an array. The result of `sentinel` replaces the elements beyond `limit`, and a value of another type. Null becomes `None`.
 pub(super) fn array<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
     array: D,
     limit: usize,
@@ -95,7 +95,11 @@ impl<'de, T: Deserialize<'de>> Lenient<'de> for Bounded<T> {
             let Some(element) = array.next_element()? else { return Ok(Some(elements)) };
             elements.push(element);
         }
-        while array.next_element::<IgnoredAny>()?.is_some() {}
+        let mut is_skipped = false;
+        while array.next_element::<IgnoredAny>()?.is_some() {
+            is_skipped = true;
+        }
+        elements.extend(is_skipped.then(self.1).flatten().into_iter().flatten());
         Ok(Some(elements))
     }
 }

@@ -243,7 +243,7 @@ impl<T: Schema + PartialEq + for<'de> Deserialize<'de>> Kind<ById<T>> for Parts 
     }
 }
 
-/// Limit of the requests in one record. 8192 requests take 1.5 MB. Further requests are skipped.
+/// Limit of the requests in one record. 8192 requests take 1.5 MB. Further requests count as one refused row.
 const MAX_REQUESTS: usize = 8192;
 
 /// The requests of a record. A row with an impossible id is refused, because it would belong to another request.

@@ -299,3 +299,15 @@ fn ranks_add_up_and_load_is_0_while_idle() {
     sum.make_idle();
     assert_eq!(sum, Sleep { dreams: Some(0), total: None });
 }
+
+#[test]
+fn requests_beyond_the_limit_of_a_record_are_not_skipped_in_silence() {
+    for (requests, rows) in [(8192, 0), (8193, 1), (9000, 1)] {
+        let value = serde_json::json!({"iter": 1, "requestStats": vec![serde_json::json!({"id": 1}); requests]});
+        let mut record: IterationStats = serde_json::from_value(value).unwrap();
+        let mut rejected = Rejected::default();
+        record.repair(&mut rejected);
+        let kept = record.request_stats.map(|requests| requests.len());
+        assert_eq!((kept, rejected.rows), (Some(requests.min(8192)), rows));
+    }
+}
