@@ -137,7 +137,7 @@ impl RequestFold {
         if self.choices.taken(Quantity::Reasons) != Some(Source::Entries) {
             self.totals.finished.get_or_insert_default();
         }
-        self.choices.note_server_metrics(metrics.without_entries);
+        self.choices.note_server_metrics(metrics);
         self.server_times.add(&more, &self.totals.times);
         more.add_to(&mut self.totals, None);
         self.absorb(Finished::Increase(more), now, observer);

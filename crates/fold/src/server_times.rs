@@ -53,7 +53,7 @@ impl ServerTimes {
         let Some(of_server) = &mut self.times else { return };
         for histogram in RequestHistogram::ALL {
             let (new, old) = (of_server.of_server(histogram), times.of_server(histogram));
-            if !histogram.is_only_in_server_metrics() && new.has_all_of(old) {
+            if new.has_all_of(old) {
                 old.clone_from(new);
             }
         }

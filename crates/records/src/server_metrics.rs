@@ -20,6 +20,9 @@ pub struct ServerMetrics {
     /// the times of requests.
     #[serde(default)]
     pub without_entries: bool,
+    /// True if the exporter also receives the OTLP spans of this server.
+    #[serde(default)]
+    pub with_spans: bool,
     /// True if several processes answer on the port of the server, each with its own counts. `counts` is empty then.
     #[serde(default)]
     pub several_frontends: bool,

@@ -200,6 +200,7 @@ impl TrtllmServe {
         self.finished = Some((first, finished));
         let has_endpoint = self.entries_endpoint.as_ref().is_some_and(|entries| !entries.missing);
         metrics.without_entries = self.lines.is_none() && !has_endpoint;
+        metrics.with_spans = self.spans.is_some();
         batch.messages.push(Message::ServerMetrics(Box::new(metrics)));
     }
 

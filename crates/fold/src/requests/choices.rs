@@ -4,7 +4,7 @@
 //! | quantity | best source | second | third | fourth |
 //! | --- | --- | --- | --- | --- |
 //! | times | entries | spans | server | rows |
-//! | time per output token | server | entries | spans | rows |
+//! | time per output token | spans | server | entries | rows |
 //! | outcomes of objectives | entries | spans | rows | server |
 //! | lengths, and Triton's counts of transfers | rows | entries | spans | – |
 //! | finish reasons | entries | server | spans | – |
@@ -26,14 +26,16 @@
 //! | taken | counts if it is this source | counts if it is this source | – |
 //!
 //! What waits is in one queue. The best source is among those that may come: not entries of a server that has none or whose spans
-//! came first, not spans, rows or the server's metrics before the first one.
+//! came first, not rows or the server's metrics before the first one, and spans only if the exporter receives those of the server.
 //!
-//! Two changes come later. If the server counts more requests than there are entries or spans, their times and outcomes are left for
+//! Two changes come later. If the server counts more requests than there are entries or spans, their times, the spans' time per
+//! output token, and outcomes are left for
 //! those of the server ([`super::super::server_times`]). If several frontends answer, the server's metrics are left, and their quantities are
 //! open again.
 
 use std::time::{Duration, Instant};
 
+use trtllm_records::ServerMetrics;
 use trtllm_records::server_metrics::RequestHistogram;
 
 pub(crate) use crate::request_totals::RequestSource as Source;
@@ -64,7 +66,7 @@ impl Quantity {
     const fn sources(self) -> &'static [Source] {
         match self {
             Times => &[Source::Entries, Source::Spans, Source::Server, Source::Rows],
-            TimePerToken => &[Source::Server, Source::Entries, Source::Spans, Source::Rows],
+            TimePerToken => &[Source::Spans, Source::Server, Source::Entries, Source::Rows],
             Outcomes => &[Source::Entries, Source::Spans, Source::Rows, Source::Server],
             Lengths => &[Source::Rows, Source::Entries, Source::Spans],
             Reasons => &[Source::Entries, Source::Server, Source::Spans],
@@ -133,9 +135,10 @@ impl Choices {
     }
 
     /// Notes that the server's metrics were read.
-    pub(crate) fn note_server_metrics(&mut self, without_entries: bool) {
+    pub(crate) fn note_server_metrics(&mut self, metrics: &ServerMetrics) {
         self.has_server_metrics = true;
-        self.without_entries |= without_entries;
+        self.without_entries |= metrics.without_entries;
+        self.has_spans |= metrics.with_spans;
         self.take();
     }
 
@@ -191,6 +194,9 @@ impl Choices {
             let taken = &mut self.taken[quantity as usize];
             *taken = taken.map(|source| if source.is_per_request() { Source::Server } else { source });
         }
+        let is_told = self.told[TimePerToken as usize][Source::Server as usize];
+        let per_token = &mut self.taken[TimePerToken as usize];
+        *per_token = per_token.map(|source| if source == Source::Spans && is_told { Source::Server } else { source });
     }
 
     /// Takes nothing from the server any more. Its quantities are open again, because entries may come after all.
@@ -298,10 +304,40 @@ mod tests {
     }
 
     #[test]
+    fn the_server_page_waits_for_spans_that_the_exporter_receives() {
+        for with_spans in [false, true] {
+            let mut choices = Choices::default();
+            choices.note_server_metrics(&ServerMetrics {
+                without_entries: true,
+                with_spans,
+                ..ServerMetrics::default()
+            });
+            for quantity in [Times, TimePerToken, Outcomes] {
+                choices.offer(quantity, Source::Server);
+                choices.offer(quantity, Source::Spans);
+                let expected = if with_spans { Source::Spans } else { Source::Server };
+                assert_eq!(choices.taken(quantity), Some(expected), "{quantity:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn times_per_token_of_spans_are_left_for_those_of_the_server_with_the_other_times() {
+        let mut choices = begun(false);
+        for quantity in [Times, TimePerToken, Outcomes] {
+            choices.offer(quantity, Source::Spans);
+            choices.offer(quantity, Source::Server);
+        }
+        choices.decide();
+        choices.leave_entries();
+        assert_eq!([Times, TimePerToken, Outcomes].map(|quantity| choices.taken(quantity)), [Some(Source::Server); 3]);
+    }
+
+    #[test]
     fn nothing_waits_for_entries_of_a_server_that_has_none() {
         let mut choices = Choices { has_spans: false, ..begun(false) };
         choices.offer(Times, Source::Server);
-        choices.note_server_metrics(true);
+        choices.note_server_metrics(&ServerMetrics { without_entries: true, ..ServerMetrics::default() });
         choices.offer(Reasons, Source::Server);
         assert_eq!([Times, Reasons].map(|quantity| choices.taken(quantity)), [Some(Source::Server); 2]);
         // The metrics of a server with several frontends say nothing, so entries may come after all.
