@@ -226,6 +226,10 @@ impl RequestFold {
         self.completed.several_frontends = true;
         self.server = ServerFold::default();
         self.server_times = ServerTimes::default();
+        // A total that stays must not fall.
+        let (tokens, server) = (&mut self.totals.tokens, &self.totals.server);
+        tokens.prompt = tokens.prompt.map(|total| total.max(server.prompt_tokens.unwrap_or(0)));
+        tokens.generation = tokens.generation.map(|total| total.max(server.generation_tokens.unwrap_or(0)));
         self.totals.server = Arc::new(ServerTotals { config: metrics.config.clone(), ..ServerTotals::default() });
         if self.choices.taken(Quantity::Reasons) != Some(Source::Entries) {
             self.totals.finished = None;
@@ -691,5 +695,23 @@ mod tests {
         let metrics = ServerMetrics { several_frontends: true, ..ServerMetrics::default() };
         fold.absorb_server_metrics(&metrics, now, &mut judge);
         assert_eq!((per_token(&fold), fold.totals.source), (1, Some(Source::Rows)));
+    }
+
+    #[test]
+    fn the_tokens_of_requests_do_not_fall_where_the_metrics_of_several_frontends_are_left() {
+        let (mut fold, now) = (RequestFold::default(), Instant::now());
+        let read = |metrics: &ServerMetrics, fold: &mut RequestFold| {
+            fold.absorb_server_metrics(metrics, now, &mut ());
+            fold.totals.prompt_tokens()
+        };
+        let page = |tokens: u64| {
+            let text = format!("trtllm_prompt_tokens_total {tokens}");
+            trtllm_sources::prometheus_text::parse_server_metrics(text.as_bytes()).unwrap()
+        };
+        read(&page(0), &mut fold);
+        assert_eq!(read(&page(500), &mut fold), Some(500));
+        fold.totals.tokens.prompt = Some(300);
+        let several = ServerMetrics { several_frontends: true, ..ServerMetrics::default() };
+        assert_eq!((read(&several, &mut fold), fold.totals.generation_tokens()), (Some(500), None));
     }
 }
