@@ -85,9 +85,10 @@ impl Latest {
         self.time_us = utc_micros(record.timestamp, wall_us);
         self.iter_latency_ms = record.iter_latency_ms;
         self.active = record.num_active_requests;
-        self.max_active = record.max_num_active_requests;
+        // The record that a PyTorch engine writes at its start has zeros here.
+        self.max_active = limit(record.max_num_active_requests);
         self.queued = record.num_queued_requests;
-        self.gpu_memory = record.gpu_mem_usage;
+        self.gpu_memory = limit(record.gpu_mem_usage);
         self.cpu_memory = record.cpu_mem_usage;
         self.pinned_memory = record.pinned_mem_usage;
         self.batch_size_limits = EngineLimits {
@@ -335,7 +336,7 @@ impl Latest {
     }
 }
 
-/// The PyTorch backend never sets its batch limits and sends 0, which is not a valid limit.
+/// The PyTorch backend sends 0 for a limit that it never sets or does not know yet.
 fn limit(value: Option<i64>) -> Option<i64> {
     value.filter(|value| *value > 0)
 }
@@ -436,6 +437,14 @@ mod tests {
             batch::speculation(&record(row)).and_then(|drafts| drafts.iter_latency_ms)
         };
         assert_eq!(with_rank(0), None);
+    }
+
+    #[test]
+    fn the_zeros_of_the_record_that_an_engine_writes_at_its_start_are_unknown() {
+        let mut latest = Latest::default();
+        let start = serde_json::json!({"iter": 0, "numActiveRequests": 0, "maxNumActiveRequests": 0, "gpuMemUsage": 0});
+        latest.update(&record(start), 0, None);
+        assert_eq!((latest.active, latest.max_active, latest.gpu_memory), (Some(0), None, None));
     }
 
     #[test]
