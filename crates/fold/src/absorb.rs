@@ -143,7 +143,7 @@ impl EngineFold {
         latest.update(record, wall_us, counted.kv.and_then(|kv| kv.alloc_total_blocks));
         let flush = kind == RecordKind::Flush;
         if self.clock.is_set(record, latest.time_us, now) {
-            self.totals.clock_steps += 1;
+            self.totals.clock_steps += u64::from(self.clock.is_set_as_written(record, latest.time_us, now));
             self.clock.begin_again();
             self.lifecycles.forget_times();
             self.seats = SeatQueue::default();

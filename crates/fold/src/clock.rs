@@ -53,8 +53,9 @@ pub struct ClockSpan {
 /// The last record.
 #[derive(Debug, Clone, Copy)]
 struct Last {
-    /// Its time, as it was told.
     time_us: i64,
+    /// Its time, as it was written.
+    written_us: i64,
     received: Instant,
     latency_us: i64,
     start_us: i64,
@@ -89,13 +90,23 @@ impl IterationClock {
     /// Whether the clock was set back or forward before this time of a record, which is received at `now`. A difference of times before
     /// and after that moment is wrong. A pass that hung is not a step of the clock: this record or the one before tells how long it took.
     pub(crate) fn is_set(&self, record: &IterationStats, time_us: i64, now: Instant) -> bool {
-        let Some(last) = self.last else { return false };
+        self.last.is_some_and(|last| self.jumps(record, last, (last.time_us, time_us), now))
+    }
+
+    /// Like [`IterationClock::is_set`], by the times as they were written. Without a zone, a time is known modulo a quarter of an hour. An
+    /// old record seems younger then, and the time of the next one may jump although no clock was set.
+    pub(crate) fn is_set_as_written(&self, record: &IterationStats, time_us: i64, now: Instant) -> bool {
+        let times = |last: Last| (last.written_us, written_us(record, time_us));
+        self.last.is_some_and(|last| self.jumps(record, last, times(last), now))
+    }
+
+    fn jumps(&self, record: &IterationStats, last: Last, (before_us, time_us): (i64, i64), now: Instant) -> bool {
         let follows =
             self.spans.back().is_some_and(|span| record.iter.is_some_and(|iter| span.iter == iter.checked_sub(1)));
         let pass_us = record.iter_latency_ms.filter(|_| follows && !last.was_idle).map(|ms| (2000.0 * ms) as i64);
         let pass_us = pass_us.map(|us| us.max(last.latency_us.saturating_mul(2)));
         let received_us = i64::try_from(now.saturating_duration_since(last.received).as_micros()).unwrap_or(i64::MAX);
-        let forward_us = time_us.saturating_sub(last.time_us);
+        let forward_us = time_us.saturating_sub(before_us);
         let expected_us = |pass_us: i64| received_us.saturating_add(pass_us).saturating_add(STEP_US);
         forward_us < -BACK_US || pass_us.is_some_and(|pass_us| forward_us > expected_us(pass_us))
     }
@@ -164,6 +175,7 @@ impl IterationClock {
         let had_batch = if flush { had_batch } else { scheduled(record) != Some(0) };
         self.last = Some(Last {
             time_us,
+            written_us: written_us(record, time_us),
             received: now,
             latency_us: latency_us.unwrap_or(0),
             start_us,
@@ -223,6 +235,10 @@ impl IterationClock {
         self.spans.drain(..at);
         self.spans.pop_front()
     }
+}
+
+fn written_us(record: &IterationStats, time_us: i64) -> i64 {
+    record.timestamp.map_or(time_us, |time| time.micros)
 }
 
 /// Mean seconds that the new requests of a record of the PyTorch engine have waited until they became active. Most of that time they

@@ -722,7 +722,7 @@ fn an_empty_batch_on_the_server_page_ends_the_requests_that_may_have_ended() {
         (pytorch(30, 8, 8, 0), ended("500", 1) + EMPTY, Stalled),
     ] {
         let mut bench = Bench::new();
-        let mut read = |page: &str, bench: &mut Bench| {
+        let read = |page: &str, bench: &mut Bench| {
             let page = trtllm_sources::prometheus_text::parse_server_metrics(page.as_bytes()).unwrap();
             bench.engine.absorb_server_metrics(&page, bench.now, &mut ());
         };
@@ -944,5 +944,35 @@ fn a_clock_that_is_set_never_changes_the_times_of_requests() {
         let (of_second, its_sum, steps) = latencies_with_a_clock_that_is_set_back(back_ms);
         assert_eq!((of_second, steps), (1, 1), "the first request has no time");
         assert!(its_sum >= 0.05 && its_sum < sum, "{its_sum} of {sum}");
+    }
+}
+
+#[test]
+fn a_local_time_of_an_old_record_that_seems_younger_is_no_step_of_the_clock() {
+    let wall_us = 1_760_000_000_000_000;
+    for (zoned, minutes, expected) in [(false, [200, 174], 0), (false, [174, 176], 1), (true, [174, 176], 1)] {
+        let mut bench = Bench::new();
+        // The engine is idle between the two records. By a quarter of an hour, they seem 5 and 9 minutes old.
+        for (record, minutes) in [(working(1), minutes[0]), (flush(2, 1), minutes[0]), (working(2), minutes[1])] {
+            let timestamp = Some(RecordTime { micros: wall_us - minutes * 60_000_000, zoned });
+            let record = IterationStats { timestamp, ..record };
+            bench.engine.absorb(&record, bench.now, wall_us, &mut ()).unwrap();
+        }
+        assert_eq!(bench.engine.totals.clock_steps, expected, "{zoned} {minutes:?}");
+    }
+}
+
+#[test]
+fn the_gap_before_a_long_answer_counts_once_the_answer_has_ended() {
+    for (records, expected) in [(5, (50, 0)), (1000, (0, 50))] {
+        let mut bench = Bench::new();
+        bench.absorb(&pytorch(1, 2, 0, 0));
+        bench.settled(true);
+        // A scrape in the middle of the answer shows a count that never falls.
+        for iter in 52..52 + records {
+            assert_eq!(bench.absorb(&pytorch(iter, 2, 0, 0)).losses.unreported, 0);
+        }
+        let losses = bench.settled(true).losses;
+        assert_eq!((losses.unreported, losses.lost), expected);
     }
 }
