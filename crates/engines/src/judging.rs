@@ -9,6 +9,7 @@ use trtllm_fold::{EngineState, SEVERAL_ENGINES};
 use trtllm_records::ErrorKind;
 use trtllm_records::gpu::{Gpu, GpuInventory, GpuState, NvmlState};
 use trtllm_records::server_metrics::SEVERAL_FRONTENDS;
+use trtllm_records::source::whole_start;
 use trtllm_service::shutdown::Shutdown;
 use trtllm_service::supervise::Task;
 use trtllm_service::{log, supervise};
@@ -269,7 +270,6 @@ fn silence(engine: &Engine, at: f64, wall: f64, known: &mut Option<(i64, f64)>) 
         || source.pod_is_loading()
         || failure.is_some_and(|failure| failure.not_ready) && !has_lost_engine
         || !source.ready && source.start_phase() == StartPhase::Loading;
-    let startup: f64 = engine.about.startup.values().sum();
     let pod = source.pod_trouble.clone().filter(|_| failure.is_some());
     let why = failure.map(|failure| failure.text.clone()).or(source.loading.map(str::to_owned));
     Some(Silence {
@@ -282,7 +282,7 @@ fn silence(engine: &Engine, at: f64, wall: f64, known: &mut Option<(i64, f64)>) 
         has_status: failure.is_some_and(|failure| failure.kind == ErrorKind::HttpStatus),
         publisher_left,
         is_no_engine: failure.is_some_and(|failure| failure.kind == ErrorKind::NotJson) && !source.ready,
-        longest_load: (startup > 0.0).then_some(startup),
+        longest_load: whole_start(&engine.about.startup),
     })
 }
 

@@ -113,8 +113,12 @@ impl Server {
             }
             ("/server_info", false) => {
                 let startup = self.live.lock().engine().config().startup.clone();
-                let stages: serde_json::Map<_, _> =
-                    startup.iter().map(|(name, s)| ((*name).into(), json!(s))).collect();
+                let mut stages = json!({});
+                for (part, stage, seconds) in &startup {
+                    stages[part][stage] = json!(seconds);
+                    let sum = stages["py_executor"]["total_executor_creation_seconds"].as_f64().unwrap_or(0.0);
+                    stages["py_executor"]["total_executor_creation_seconds"] = json!(sum + seconds);
+                }
                 reply(stream, &json!({"disaggregated_params": null, "startup_metrics": stages}))
             }
             ("/metrics", false) => self.metrics(frontend, request, stream),

@@ -16,8 +16,8 @@ pub struct Config {
     pub transfer: Transfer,
     pub adapters: Option<Adapters>,
     pub frontend: Frontend,
-    /// Phases of the start-up, before the engine serves: the name in `startup_metrics`, and seconds.
-    pub startup: Vec<(&'static str, f64)>,
+    /// Phases of the start-up, before the engine serves: the object and the name in `startup_metrics`, and seconds.
+    pub startup: Vec<(&'static str, &'static str, f64)>,
     pub faults: Vec<Fault>,
     pub statistics: Statistics,
     pub load: Load,

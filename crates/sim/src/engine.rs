@@ -72,7 +72,7 @@ impl Engine {
     #[must_use]
     pub fn new(config: Config, seed: u64) -> Self {
         let adapters = config.adapters.as_ref().map_or(0, |adapters| adapters.count);
-        let up_at = config.startup.iter().map(|(_, seconds)| seconds).sum();
+        let up_at = config.startup.iter().map(|(.., seconds)| seconds).sum();
         Self {
             random: Random::new(mix(seed) ^ 1),
             generator: Generator::new(config.load.clone(), adapters, mix(seed) ^ 2),

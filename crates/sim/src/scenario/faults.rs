@@ -166,7 +166,12 @@ pub(super) const TABLE: &[Situation] = &[
         cause: "unavailable",
         says: "The model loads for ten minutes.",
         on: PY,
-        change: |c| c.startup = vec![("weight_loading_seconds", 500.0), ("total_warmup_seconds", 100.0)],
+        change: |c| {
+            c.startup = vec![
+                ("model_loader", "total_model_loading_seconds", 500.0),
+                ("final_model_engine", "total_warmup_seconds", 100.0),
+            ];
+        },
         cure: "load from a local disk",
     },
 ];

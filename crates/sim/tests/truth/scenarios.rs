@@ -93,7 +93,7 @@ const REMEDIES: &[(&str, Change, Change)] = &[
     ("errors-timeouts", |c| c.load.timeout = Some(60.0), MORE_CACHE),
     ("errors-too-long", |c| c.limits.chunked_context = true, MORE_SLOTS),
     ("statistics-off", |c| c.statistics.enabled = true, MORE_SLOTS),
-    ("loading", |c| c.startup = vec![("weight_loading_seconds", 15.0)], MORE_SLOTS),
+    ("loading", |c| c.startup = vec![("model_loader", "total_model_loading_seconds", 15.0)], MORE_SLOTS),
 ];
 
 /// The costs without a remedy, with the cure, and with the other remedy.
