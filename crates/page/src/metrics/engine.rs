@@ -42,7 +42,8 @@ impl EngineSeries {
                 gpus: engine.gpus.as_deref(),
                 gpu_hour_cost: slot.gpu_hour_cost,
                 judged,
-                headroom: judged.headroom(),
+                // A stale engine serves nothing, and where the records copy rank 0, what all ranks have is unknown.
+                headroom: load.as_ref().filter(|load| !load.copies_rank_0()).and_then(|_| judged.headroom()),
             };
             let mut writer = FamilyWriter::new(page, &self.labels);
             writer.table(engine_gpus::WRITE, &view);
@@ -114,6 +115,33 @@ mod tests {
     use trtllm_engines::Engine;
 
     use super::*;
+
+    #[test]
+    fn an_engine_that_stalls_has_no_headroom() {
+        let state = trtllm_engines::State::new(vec![trtllm_records::EngineName::new("m", "1", "test")]);
+        let slot = std::sync::Arc::clone(&state.slots()[0]);
+        let (start, second) = (std::time::Instant::now(), std::time::Duration::from_secs);
+        slot.lock().observed = trtllm_analysis::ObservedEngine::new(second(5));
+        // For 70 s, 40 iterations in 5 s, all with queued requests.
+        for at in 0..560_u64 {
+            let now = start + second(at) / 8;
+            if at % 40 == 0 {
+                state.judge(at as f64 / 8.0, at as f64 / 8.0);
+            }
+            let record = serde_json::json!({"iter": at, "numActiveRequests": 8, "numQueuedRequests": 4, "maxNumActiveRequests": 8,
+                "numCompletedRequests": 1, "numNewActiveRequests": 1, "iterLatencyMS": 100.0,
+                "inflightBatchingStats": {"numScheduledRequests": 8, "numGenRequests": 8, "numContextRequests": 0}});
+            slot.lock().observed.absorb(&serde_json::from_value(record).unwrap(), now, at as i64 * 125_000).unwrap();
+        }
+        let has_headroom = |state| {
+            slot.lock().state = state;
+            let mut page = Page::default();
+            EngineSeries::new(&slot.name, true).write(&slot, CompatSets::default(), &mut page);
+            page.samples().iter().any(|sample| sample.metric == Id::Headroom)
+        };
+        use trtllm_fold::EngineState::{Busy, Stalled};
+        assert_eq!([Busy, Stalled].map(has_headroom), [true, false]);
+    }
 
     #[test]
     fn of_visual_gen_only_its_requests_are_shown_and_no_counter() {
