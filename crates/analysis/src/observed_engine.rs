@@ -125,6 +125,7 @@ impl Observer for Analysis {
 
     fn settled(&mut self, completed: u64, patience: Duration, now: Instant) {
         let Self { attribution, recent, objectives, unjudged, .. } = self;
+        recent.poll_ended(now);
         let computed_tokens = |id| recent.find(id).and_then(RecentRequest::computed_tokens);
         attribution.settle(computed_tokens, objectives.as_ref(), now);
         unjudged.settle(completed, patience, now, objectives.as_mut());

@@ -2,6 +2,7 @@
 //! of each request, or from both in either order if an entry has the id of its row. Memory is bounded, and allocated once.
 
 use std::collections::VecDeque;
+use std::time::{Duration, Instant};
 
 use trtllm_records::RequestStats;
 
@@ -64,6 +65,11 @@ pub struct RecentRequests {
     /// Arrival of the first request. Arrivals are relative to it, because the origin of the engine's clock is unknown.
     origin: Option<f64>,
     source: Source,
+    /// Whether a request was added since the last poll ended.
+    is_new: bool,
+    /// When the poll ended that added the last request, and the last poll.
+    last: Option<Instant>,
+    now: Option<Instant>,
     /// Needed to convert reused blocks to tokens.
     pub tokens_per_block: Option<i64>,
 }
@@ -100,8 +106,9 @@ impl RecentRequests {
             }
             self.source = source;
         }
-        if let (Some(arrived), Some(origin)) = (entry.times.arrived, self.origin)
-            && (arrived - origin).abs() > LONGEST
+        let newest = self.requests.iter().rev().find_map(|request| request.arrived);
+        if let (Some(arrived), Some(origin), Some(newest)) = (entry.times.arrived, self.origin, newest)
+            && (arrived - origin - newest).abs() > LONGEST
         {
             self.clear();
         }
@@ -139,8 +146,23 @@ impl RecentRequests {
         if self.requests.len() >= MOST {
             self.requests.pop_front();
         }
+        self.is_new = true;
         self.requests.push_back(RecentRequest { row_id: id, ..RecentRequest::default() });
         self.requests.len().checked_sub(1)
+    }
+
+    /// A poll has ended.
+    pub(crate) fn poll_ended(&mut self, now: Instant) {
+        if std::mem::take(&mut self.is_new) {
+            self.last = Some(now);
+        }
+        self.now = Some(now);
+    }
+
+    /// Time since the last request became known, until the last poll.
+    #[must_use]
+    pub fn age(&self) -> Option<Duration> {
+        Some(self.now?.saturating_duration_since(self.last?))
     }
 
     /// Forgets all requests, as after a restart of the engine.
@@ -215,6 +237,13 @@ mod tests {
         // A day later.
         requests.note_entry(&entry(4, 9000.0 + 90_000.0));
         assert_eq!(shown(&requests), [(Some(4), None, 0)]);
+    }
+
+    #[test]
+    fn an_engine_that_serves_for_days_keeps_its_requests() {
+        let mut requests = RecentRequests::default();
+        (0..5).for_each(|id| requests.note_entry(&entry(id, 40_000.0 * id as f64)));
+        assert_eq!(requests.iter().count(), 5);
     }
 
     #[test]

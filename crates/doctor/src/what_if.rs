@@ -3,7 +3,7 @@
 
 use serde_json::json;
 
-use trtllm_what_if::{Answer, Change, Forecast, Range, ask};
+use trtllm_what_if::{Answer, Change, Forecast, MeasuredEngine, Range, ask};
 
 use crate::cli::{ReportFormat, WhatIfArgs};
 use crate::exporters::api::{Model, model};
@@ -77,12 +77,25 @@ fn text(model: &Model, arguments: &WhatIfArgs, answer: &Answer) -> String {
             row(name, cells.iter().map(|cell| cell.map_or("-".to_owned(), |range| shown(&range, *unit))).collect());
         }
     }
+    let MeasuredEngine { span_seconds, last_request_seconds: last, .. } = model.measured;
+    if let Some(last) = last.filter(|_| answer.measured.is_some()) {
+        text += &format!("measured over {}, the last request {} ago\n", about(span_seconds), about(last));
+    }
     if answer.then.is_some_and(|then| !then.stable) {
         text += "unstable: more requests would arrive than end, so there are no latencies\n";
     } else if answer.then.is_some() {
         text += "in brackets: intervals of 90 %\n";
     }
     text
+}
+
+/// A time for people.
+fn about(seconds: f64) -> String {
+    match seconds {
+        seconds if seconds >= 7200.0 => format!("{:.0} h", seconds / 3600.0),
+        seconds if seconds >= 120.0 => format!("{:.0} min", seconds / 60.0),
+        seconds => format!("{seconds:.0} s"),
+    }
 }
 
 /// A row of the table: its name, the factor to its unit, and the function that gets its number.
@@ -116,6 +129,11 @@ fn shown(range: &Range, factor: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_time_has_the_unit_that_people_would_use() {
+        assert_eq!([3.4, 300.0, 68_400.0].map(about), ["3 s", "5 min", "19 h"]);
+    }
 
     #[test]
     fn numbers_are_shown_with_their_interval() {

@@ -74,7 +74,7 @@ pub(crate) struct IterationClock {
     spans: VecDeque<ClockSpan>,
     pub(crate) batches: BatchTimes,
     last: Option<Last>,
-    is_pipeline: bool,
+    pub(crate) is_pipeline: bool,
     /// Latency of the last iteration whose latency is known, in microseconds.
     typical_us: i64,
     /// The rows are from the PyTorch engine, even if its records do not show that.

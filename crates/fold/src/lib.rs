@@ -127,6 +127,12 @@ impl EngineFold {
         if latest.is_pytorch { self.clock.batches.overlaps(latest.scheduler_mode) } else { Some(false) }
     }
 
+    /// Whether the batches of a pipeline take turns.
+    #[must_use]
+    pub fn is_in_pipeline(&self) -> bool {
+        self.clock.is_pipeline
+    }
+
     /// Mean seconds that a loop that overlaps needs to form a batch. Absent until the engine was idle.
     #[must_use]
     pub fn forming_seconds(&self) -> Option<f64> {

@@ -59,8 +59,6 @@ pub struct Forecast {
     pub tpot_seconds: Option<LatencyRanges>,
     /// Absent if the engine is stable.
     pub queue_growth_per_second: Option<Range>,
-    /// Requests that wait for their first token.
-    pub waiting: Option<Range>,
     pub objectives_met: Option<Met>,
     /// The highest rate that could be served. Absent if the engine's own iterations do not determine it.
     pub capacity_requests_per_second: Option<Range>,

@@ -1,6 +1,6 @@
 //! Answers a question, or says why it has no answer and what to record first.
 
-use crate::answer::{Answer, Forecast, LatencyRanges};
+use crate::answer::Answer;
 use crate::change::Change;
 use crate::costs::CostEstimator;
 use crate::load::{Arrivals, Load};
@@ -10,9 +10,11 @@ use crate::replay::{Outcome, Question, RunResult};
 use crate::scheduler::{Extrapolation, HostTime, Rules};
 
 /// Minimum number of known requests.
-const ENOUGH: usize = 200;
+pub(crate) const ENOUGH: usize = 200;
 /// Iterations up to this many times as large as the largest known iteration can be simulated.
 const FAR: f64 = 4.0;
+/// The same if the KV cache is unknown: it may be too small for larger iterations than those that are known.
+const FAR_WITHOUT_CACHE: f64 = 1.0;
 /// The largest allowed relative difference between the simulated present and the measurement.
 const MISS: f64 = 0.15;
 /// Two sizes of the batch are stable if tokens take this many times as long after a burst.
@@ -43,6 +45,7 @@ pub fn ask(engine: &MeasuredEngine, change: &Change) -> Answer {
 
 fn try_to_ask(engine: &MeasuredEngine, change: &Change, answer: &mut Answer) -> Result<(), String> {
     let (costs, load, rules) = simulated(engine, change)?;
+    is_reported(engine, change)?;
     if change.max_draft_len.is_some() {
         return Err(
             "the iterations do not tell the time that drafts take, so another max_draft_len cannot be simulated; \
@@ -53,7 +56,13 @@ fn try_to_ask(engine: &MeasuredEngine, change: &Change, answer: &mut Answer) -> 
     if engine.limits.policy == Some(Policy::MaxUtilization) && change.policy == Some(Policy::GuaranteedNoEvict) {
         return Err("the engine uses MAX_UTILIZATION, as KV cache manager V2 always does; ask without capacity_scheduler_policy".to_owned());
     }
+    if engine.cache.is_none() && change.max_tokens.is_some() {
+        return Err("it is not known how many tokens the KV cache has, or it has several pools, so another size cannot be simulated; \
+                    measure a few minutes with it"
+            .to_owned());
+    }
     let changed = Rules { host: host_time(engine, rules.overlap, change.overlap)?, ..changed(&rules, change) };
+    [rules, changed].iter().try_for_each(|rules| fit(engine, rules, change))?;
     answer.measured = Some(measured(&engine.requests, &engine.objectives));
     let question = |rules, rate, replicas| Question {
         rules,
@@ -63,6 +72,8 @@ fn try_to_ask(engine: &MeasuredEngine, change: &Change, answer: &mut Answer) -> 
         replicas,
         objectives: engine.objectives,
     };
+    let changed_question = question(changed, change.rate, change.replicas);
+    changed_question.has_whole_clients()?;
     let known = load.size();
     let now = question(rules, 1.0, 1).answer(known);
     let shown = |outcome: &Outcome, rules| {
@@ -74,12 +85,13 @@ fn try_to_ask(engine: &MeasuredEngine, change: &Change, answer: &mut Answer) -> 
     };
     answer.now = Some(shown(&now, &rules));
     if let Some(measured) = &answer.measured {
-        agrees(&question(rules, 1.0, 1).again(), now.forecast.stable, measured)?;
+        let present = question(rules, 1.0, 1);
+        agrees(&present.again(), now.forecast.stable, &present.as_measured(), measured.stable)?;
     }
-    let then = question(changed, change.rate, change.replicas).answer(known);
+    let then = changed_question.answer(known);
     answer.then = Some(shown(&then, &changed));
-    is_near(engine, &rules, &changed, &now, &then)?;
-    is_one_state(&question(changed, change.rate, change.replicas), known, &then)
+    is_near(engine, change, &rules, &changed, &now, &then)?;
+    is_one_state(&changed_question, known, &then)
 }
 
 /// What an engine is simulated with, or why it cannot be.
@@ -105,7 +117,8 @@ fn is_one_state(question: &Question<'_>, known: usize, then: &Outcome) -> Result
     else {
         return Ok(());
     };
-    let after_burst = question.seconds_per_token_after_a_burst(known);
+    let utilization = then.utilization.map_or(0.0, |(utilization, _)| utilization);
+    let after_burst = question.seconds_per_token_after_a_burst(known, utilization);
     if after_burst > TWO_STATES * tpot {
         return Err(format!(
             "two sizes of the batch are stable with this load, because the costs have a step: tokens take {:.1} ms, or {:.1} ms after \
@@ -119,7 +132,12 @@ fn is_one_state(question: &Question<'_>, known: usize, then: &Outcome) -> Result
 
 /// A capacity is only reported if the iterations at capacity are similar to known iterations.
 fn tells_capacity(engine: &MeasuredEngine, rules: &Rules, reached: &Extrapolation) -> bool {
-    reached.beyond() <= FAR && !is_cache_unclear(engine, rules, reached)
+    reached.beyond() <= farthest(engine) && !is_cache_unclear(engine, rules, reached)
+}
+
+/// The largest iterations that can be simulated ÷ the largest known iteration.
+pub(crate) fn farthest(engine: &MeasuredEngine) -> f64 {
+    if engine.cache.is_some() { FAR } else { FAR_WITHOUT_CACHE }
 }
 
 /// Whether the KV cache was full while it is unknown how much of it requests share or reserve.
@@ -162,19 +180,66 @@ fn is_known(engine: &MeasuredEngine) -> Result<(), String> {
     refused.into_iter().find(|(is_refused, _)| *is_refused).map_or(Ok(()), |(_, reason)| Err(reason))
 }
 
+/// Refuses a question about nothing but settings that the engine does not report. Both sides would have the asked value.
+fn is_reported(engine: &MeasuredEngine, change: &Change) -> Result<(), String> {
+    let limits = &engine.limits;
+    let unreported = [
+        ("max_num_tokens", change.max_num_tokens.is_some() && limits.max_num_tokens.is_none()),
+        ("capacity_scheduler_policy", change.policy.is_some() && limits.policy.is_none()),
+        ("enable_chunked_prefill", change.chunked_context.is_some()),
+    ];
+    let reported = Change {
+        max_num_tokens: limits.max_num_tokens.and(change.max_num_tokens),
+        policy: limits.policy.and(change.policy),
+        chunked_context: None,
+        ..*change
+    };
+    match unreported.into_iter().find(|(_, is_unreported)| *is_unreported) {
+        Some((name, _)) if reported == Change::default() => Err(format!(
+            "the engine does not report {name}, so a change of it cannot be told; beside another change it is taken as the present \
+             value"
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Refuses a prompt that never fits into an iteration.
+fn fit(engine: &MeasuredEngine, rules: &Rules, change: &Change) -> Result<(), String> {
+    let longest =
+        engine.requests.iter().map(|request| request.prompt.saturating_sub(request.cached)).max().unwrap_or(0);
+    if rules.chunked_context || longest <= rules.max_num_tokens {
+        return Ok(());
+    }
+    Err(match change.chunked_context {
+        None => UNKNOWN_CHUNKS.to_owned(),
+        Some(_) => format!(
+            "a prompt with {longest} tokens never fits into an iteration of max_num_tokens={} without chunks; ask with a larger \
+             max_num_tokens, or with enable_chunked_prefill=true",
+            rules.max_num_tokens
+        ),
+    })
+}
+
+const UNKNOWN_CHUNKS: &str = "prompts would reach max_num_tokens, and the engine does not tell whether it computes them in chunks; add \
+    --set enable_chunked_prefill=true or false, as it is set now";
+
 fn rules(engine: &MeasuredEngine, change: &Change) -> Result<Rules, String> {
     let limits = &engine.limits;
-    let unknown = |name| format!("the engine does not tell its {name}; give the exporter the engine's settings");
-    let max_num_tokens = limits.max_num_tokens.ok_or_else(|| unknown("max_num_tokens"))?;
-    let longest = engine.requests.iter().map(|request| request.prompt).max().unwrap_or(0);
     // A setting that the engine does not report comes from the question, or else from a default.
-    let chunked = limits.chunked_context.or(change.chunked_context).unwrap_or(longest > max_num_tokens);
+    let max_num_tokens = limits.max_num_tokens.or(change.max_num_tokens).ok_or(
+        "nothing tells the max_num_tokens of this engine: only the records of the C++ engine and the settings of a publisher do; add \
+         --set max_num_tokens=VALUE, as it is set now",
+    )?;
+    let longest = engine.requests.iter().map(|request| request.prompt).max().unwrap_or(0);
+    let chunked = change.chunked_context.unwrap_or(longest > max_num_tokens);
     let drafts = engine.drafts.map_or((0, 0.0), |drafts| {
         let length = drafts.length.round().max(1.0) as u32;
         (length, acceptance(length, drafts.accepted))
     });
     Ok(Rules {
-        max_batch_size: limits.max_batch_size.ok_or_else(|| unknown("max_batch_size"))?,
+        max_batch_size: limits
+            .max_batch_size
+            .ok_or("nothing tells the max_batch_size of this engine; publish its settings (docs/sources.md)")?,
         max_num_tokens,
         chunked_context: chunked,
         policy: limits.policy.or(change.policy).unwrap_or(Policy::GuaranteedNoEvict),
@@ -238,16 +303,16 @@ fn acceptance(length: u32, accepted: f64) -> f64 {
     low
 }
 
-/// Checks that `again`, the simulation of the known requests, agrees with the measurement.
-fn agrees(again: &RunResult, now_is_stable: bool, measured: &Forecast) -> Result<(), String> {
-    let p50 = |times: Option<LatencyRanges>| times.map(|times| times.p50.value);
+/// Checks that `again`, the simulation of the known requests, agrees with the measurement of the same requests.
+fn agrees(again: &RunResult, now_is_stable: bool, measured: &RunResult, is_stable: bool) -> Result<(), String> {
+    let (simulated, known) = (&again.latencies, &measured.latencies);
     let pairs = [
-        ("requests/s", again.requests, Some(measured.requests_per_second.value)),
-        ("median TTFT in s", again.latencies.ttft[0], p50(measured.ttft_seconds.filter(|_| now_is_stable))),
-        ("median TPOT in s", again.latencies.tpot[0], p50(measured.tpot_seconds)),
+        ("requests/s", again.requests, measured.requests, true),
+        ("median TTFT in s", simulated.ttft[0], known.ttft[0], is_stable && now_is_stable),
+        ("median TPOT in s", simulated.tpot[0], known.tpot[0], is_stable),
     ];
-    for (name, simulated, measured) in pairs {
-        if let Some(measured) = measured.filter(|measured| (simulated / measured.max(1e-9) - 1.0).abs() > MISS) {
+    for (name, simulated, measured, is_compared) in pairs {
+        if is_compared && (simulated / measured.max(1e-9) - 1.0).abs() > MISS {
             return Err(format!(
                 "the present, simulated, differs from what was measured ({name}: {simulated:.3}, not {measured:.3}), so \
                  something that is not simulated decides; ask trtllm-doctor what limits the engine"
@@ -260,6 +325,7 @@ fn agrees(again: &RunResult, now_is_stable: bool, measured: &Forecast) -> Result
 /// Checks that the changed engine is similar enough to what is known.
 fn is_near(
     engine: &MeasuredEngine,
+    change: &Change,
     rules: &Rules,
     changed: &Rules,
     now: &Outcome,
@@ -267,9 +333,11 @@ fn is_near(
 ) -> Result<(), String> {
     let forecast = &then.forecast;
     let reached = if forecast.stable { &then.reached } else { &then.reached_at_capacity };
-    if reached.beyond() > FAR {
+    let far = farthest(engine);
+    if reached.beyond() > far {
+        let why = if engine.cache.is_none() { ", because the size of the KV cache is not known" } else { "" };
         return Err(format!(
-            "the changed engine would run iterations {:.1} times as large as any so far, and {FAR} times is the most; raise \
+            "the changed engine would run iterations {:.1} times as large as any so far, and {far} times is the most{why}; raise \
              the load or the limit in steps, and record a few minutes at each",
             reached.beyond()
         ));
@@ -292,12 +360,11 @@ fn is_near(
         ));
     }
     // Whether the engine would keep up depends on the largest batches, which may be unknown.
-    if then.utilization.is_some_and(|(utilization, _)| utilization > 0.75) && then.reached_at_capacity.beyond() > FAR {
-        return Err(
-            "whether the engine would keep up depends on batches more than 4 times as large as any so far; record a \
-                    few minutes at a higher load first"
-                .to_owned(),
-        );
+    if then.utilization.is_some_and(|(utilization, _)| utilization > 0.75) && then.reached_at_capacity.beyond() > far {
+        return Err(format!(
+            "whether the engine would keep up depends on batches more than {far} times as large as any so far; record a few minutes \
+             at a higher load first"
+        ));
     }
     let binds = |outcome: &Outcome| {
         outcome.reached.cache_was_full() || !outcome.forecast.stable && outcome.reached_at_capacity.cache_was_full()
@@ -326,15 +393,10 @@ fn is_near(
         );
     }
     if then.reached.prompt_waited_for_tokens
-        && engine.limits.chunked_context.is_none()
-        && changed.chunked_context == rules.chunked_context
+        && change.chunked_context.is_none()
         && !now.reached.prompt_waited_for_tokens
     {
-        return Err(
-            "prompts would reach max_num_tokens, and the engine does not tell whether it computes them in chunks; add \
-                    --set enable_chunked_prefill=true or false, as it is set now"
-                .to_owned(),
-        );
+        return Err(UNKNOWN_CHUNKS.to_owned());
     }
     if forecast.requests_per_second.relative() > WIDE_RATE {
         return Err("the throughput would be uncertain by more than 30 %; record more of the load first".to_owned());

@@ -35,6 +35,8 @@ impl Default for Change {
     }
 }
 
+/// Maximum number of requests in a batch.
+const MOST_REQUESTS: u32 = 65_536;
 /// Maximum number of replicas.
 const MOST_REPLICAS: u32 = 64;
 /// Maximum of the new rate ÷ the current rate.
@@ -59,7 +61,10 @@ impl Change {
         };
         let flag = || value.parse::<bool>().map_err(|_| format!("{name} {value:?}: use true or false"));
         match name {
-            "max_batch_size" => self.max_batch_size = Some(whole()?),
+            "max_batch_size" => match whole()? {
+                size if size <= MOST_REQUESTS => self.max_batch_size = Some(size),
+                _ => return Err(format!("max_batch_size must be at most {MOST_REQUESTS}; lower it")),
+            },
             "max_num_tokens" => self.max_num_tokens = Some(whole()?),
             "max_tokens" => self.max_tokens = Some(u64::from(whole()?)),
             "max_draft_len" if value == "0" => self.max_draft_len = Some(0),
@@ -135,6 +140,7 @@ mod tests {
             ("max_batch_size", "NAME=VALUE"),
             ("max_batch_size=0", "above 0"),
             ("max_batch=1", "max_batch_size"),
+            ("max_batch_size=100000000", "at most 65536"),
             ("replicas=100", "at most 64"),
             ("enable_chunked_prefill=yes", "true or false"),
             ("disable_overlap_scheduler=on", "true or false"),

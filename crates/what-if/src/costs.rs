@@ -150,6 +150,11 @@ impl CostEstimator {
         (known.seconds + difference).max(0.5 * known.seconds)
     }
 
+    /// The tokens of the largest known generation batch.
+    pub(crate) fn largest_tokens(&self) -> f64 {
+        self.largest.generation_tokens
+    }
+
     /// `work` ÷ the largest known work, in context tokens or in generation tokens, whichever ratio is larger.
     pub(crate) fn beyond(&self, work: &Work) -> f64 {
         let times = |work: f64, largest: f64| if work > 0.0 { work / largest.max(1.0) } else { 0.0 };

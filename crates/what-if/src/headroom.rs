@@ -4,7 +4,7 @@
 use trtllm_analysis::window::Span;
 
 use crate::answer::Range;
-use crate::ask::{is_cache_unclear, simulated};
+use crate::ask::{farthest, is_cache_unclear, simulated};
 use crate::change::Change;
 use crate::measured::measured;
 use crate::measured_engine::MeasuredEngine;
@@ -28,14 +28,15 @@ pub fn capacity(engine: &MeasuredEngine) -> Option<Range> {
     let question =
         Question { rules, costs: &costs, load: &load, rate: 1.0, replicas: 1, objectives: engine.objectives };
     // Near the capacity, the time to the first token varies too much for a comparison. The time per token must be right.
-    let measured = measured(&engine.requests, &engine.objectives);
-    let tpot = question.again().latencies.tpot[0];
-    if measured.tpot_seconds.is_some_and(|times| (tpot / times.p50.value.max(1e-9) - 1.0).abs() > MISS) {
+    let [simulated, known] = [question.again(), question.as_measured()].map(|result| result.latencies.tpot[0]);
+    let is_stable = measured(&engine.requests, &engine.objectives).stable;
+    if is_stable && (simulated / known.max(1e-9) - 1.0).abs() > MISS {
         return None;
     }
     let mut reached = Extrapolation::default();
     let capacity = question.capacity_range(&mut reached);
-    (!is_cache_unclear(engine, &rules, &reached) && capacity.relative() <= WIDE).then_some(capacity)
+    let is_far = engine.cache.is_none() && reached.beyond() > farthest(engine);
+    (!is_far && !is_cache_unclear(engine, &rules, &reached) && capacity.relative() <= WIDE).then_some(capacity)
 }
 
 /// The capacity in requests per second, and its free share, which is 0 for an engine at its capacity.

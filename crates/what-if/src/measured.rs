@@ -29,7 +29,6 @@ pub(crate) fn measured(requests: &[Request], objectives: &Objectives) -> Forecas
         ttft_seconds: times(summary.ttft),
         tpot_seconds: times(summary.tpot),
         queue_growth_per_second: (!stable).then(|| exact(count / arrivals - count / ends)),
-        waiting: None,
         objectives_met: Met::of(objectives, |index| exact(summary.met[index])),
         capacity_requests_per_second: None,
     }

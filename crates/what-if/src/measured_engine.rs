@@ -6,6 +6,8 @@ pub use trtllm_analysis::cost_model::{EqualWork, Prices, Work};
 use trtllm_analysis::iteration_sums::IterationSums;
 use trtllm_analysis::window::{Span, Window};
 
+use crate::ask::ENOUGH;
+
 /// JSON of `/api/v1/model`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -20,8 +22,12 @@ pub struct MeasuredEngine {
     pub largest: Option<LargestWork>,
     pub drafts: Option<Drafts>,
     pub host_seconds: HostSeconds,
-    /// The last finished requests, in the order of arrival.
+    /// The last finished requests, in the order of arrival: those of an hour, and at least 200 if so many are known.
     pub requests: Vec<Request>,
+    /// Seconds from the first arrival to the last arrival of these.
+    pub span_seconds: f64,
+    /// Seconds since the last of them became known. Absent without a request.
+    pub last_request_seconds: Option<f64>,
     pub objectives: Objectives,
     /// Iterations per record. Above 1, statistics are sampled.
     pub sampling: f64,
@@ -58,7 +64,6 @@ pub struct Limits {
     pub max_batch_size: Option<u32>,
     pub max_num_tokens: Option<u32>,
     /// Absent if the engine does not report it.
-    pub chunked_context: Option<bool>,
     pub policy: Option<Policy>,
     /// Whether the loop forms a batch while the one before runs. Absent if it is unknown.
     pub overlap: Option<bool>,
@@ -139,6 +144,8 @@ impl Objectives {
 /// Seconds that the drafts cover, and seconds that the workload covers.
 const RECENT: f64 = 60.0;
 const MINUTES: f64 = 300.0;
+/// Seconds that the requests cover.
+const HOUR: f64 = 3600.0;
 
 impl MeasuredEngine {
     /// `window`: the last minutes of the engine.
@@ -151,6 +158,9 @@ impl MeasuredEngine {
             limits.runtime.or(limits.fixed).or(configured).and_then(|limit| u32::try_from(limit).ok())
         };
         let configured = analysis.iterations.configured;
+        // In a pipeline, several batches share the limit of active requests.
+        let one_batch = latest.filter(|_| !fold.is_in_pipeline());
+        let max_active = || one_batch?.batch_limit(None).and_then(|limit| u32::try_from(limit).ok());
         let whole = |value: Option<i64>| value.and_then(|value| u32::try_from(value).ok()).filter(|value| *value > 0);
         // With several pools, the sum of their blocks does not tell how many tokens fit.
         let one_pool = latest.filter(|latest| latest.pools.fullest.is_none());
@@ -168,11 +178,11 @@ impl MeasuredEngine {
         let seconds = |limit: Option<std::time::Duration>| limit.map(|limit| limit.as_secs_f64());
         let mut requests: Vec<Request> = analysis.recent.iter().filter_map(Request::of).collect();
         requests.sort_by(|one, other| one.arrived.total_cmp(&other.arrived));
+        keep_last_hour(&mut requests);
         Self {
             limits: Limits {
-                max_batch_size: limit(|latest| latest.batch_size_limits, configured.batch),
+                max_batch_size: limit(|latest| latest.batch_size_limits, configured.batch).or_else(max_active),
                 max_num_tokens: limit(|latest| latest.token_limits, configured.tokens),
-                chunked_context: None,
                 policy: latest.is_some_and(trtllm_fold::Latest::never_reserves).then_some(Policy::MaxUtilization),
                 overlap: fold.overlaps(),
             },
@@ -182,6 +192,11 @@ impl MeasuredEngine {
             equal_work: model.equal_work().collect(),
             largest: Some(LargestWork { context_tokens, generation_tokens }),
             drafts,
+            span_seconds: requests
+                .first()
+                .zip(requests.last())
+                .map_or(0.0, |(first, last)| last.arrived - first.arrived),
+            last_request_seconds: analysis.recent.age().map(|age| age.as_secs_f64()),
             workload: window.span(MINUTES).and_then(|span| Workload::of(&span, &requests)),
             requests,
             objectives: Objectives {
@@ -197,6 +212,13 @@ impl MeasuredEngine {
             disaggregated: totals.disaggregated_requests > 0,
         }
     }
+}
+
+/// Older requests may be of another load. `requests`: in the order of arrival.
+fn keep_last_hour(requests: &mut Vec<Request>) {
+    let last = requests.last().map_or(0.0, |request| request.arrived);
+    let older = requests.partition_point(|request| request.arrived < last - HOUR);
+    requests.drain(..older.min(requests.len().saturating_sub(ENOUGH)));
 }
 
 /// Mean seconds of an iteration in which the GPU ran no forward pass.
@@ -240,5 +262,21 @@ impl Request {
             first_token: recent.first_token.into(),
             ended: recent.ended.into(),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_of_an_hour_are_kept_or_200() {
+        let kept = |distance: f64| {
+            let mut requests: Vec<_> =
+                (0..2000).map(|at| Request { arrived: distance * f64::from(at), ..Request::default() }).collect();
+            keep_last_hour(&mut requests);
+            requests.len()
+        };
+        assert_eq!([1.0, 4.0, 60.0].map(kept), [2000, 901, 200]);
     }
 }

@@ -20,6 +20,10 @@ const LEAST_OF_TIMES: f64 = 0.03;
 /// Shares of the requests that do not count: at the beginning, when the engine is still empty, and at the end, when it becomes empty.
 const WARM_UP: f64 = 0.2;
 const TAIL: f64 = 0.05;
+/// Each engine has a whole number of clients, which changes their total by at most this share.
+const ROUNDED: f64 = 0.05;
+/// A burst has at most this many times as many requests as the largest known batch.
+const BURST: f64 = 4.0;
 /// The warm-up takes at least this many times as long as the longest answers.
 const FILLED: f64 = 1.0;
 
@@ -51,7 +55,6 @@ pub(crate) struct RunResult {
     arrivals: f64,
     pub(crate) requests: f64,
     tokens: f64,
-    waiting: f64,
     pub(crate) latencies: Summary,
 }
 
@@ -60,10 +63,11 @@ impl Question<'_> {
         let mut reached_at_capacity = Extrapolation::default();
         let capacity = self.capacity_range(&mut reached_at_capacity);
         let mut reached = Extrapolation::default();
-        let mut runs: Vec<RunResult> = (0..RUNS).map(|run| self.run_after(0, run, known, &mut reached)).collect();
+        let mut runs: Vec<RunResult> =
+            (0..RUNS).map(|run| self.run_after((0, 0.0), run, known, &mut reached)).collect();
         let replicas = f64::from(self.replicas);
         for run in &mut runs {
-            for number in [&mut run.arrivals, &mut run.requests, &mut run.tokens, &mut run.waiting] {
+            for number in [&mut run.arrivals, &mut run.requests, &mut run.tokens] {
                 *number *= replicas;
             }
         }
@@ -92,7 +96,6 @@ impl Question<'_> {
             ttft_seconds: percentiles(|run| run.latencies.ttft),
             tpot_seconds: percentiles(|run| run.latencies.tpot),
             queue_growth_per_second: (!stable).then_some(growth),
-            waiting: stable.then(|| of(&|run| run.waiting, LEAST_OF_TIMES)),
             objectives_met: Met::of(&self.objectives, met).filter(|_| stable),
             capacity_requests_per_second: Some(capacity),
         };
@@ -104,6 +107,32 @@ impl Question<'_> {
         let coming = self.load.known();
         let mut scheduler = Scheduler::new(self.rules, self.costs, 0.0, Random::new(1));
         self.judge(&scheduler.serve(&coming, self.clients()), WARM_UP)
+    }
+
+    /// The results of the known requests as they were, counted like those of [`Self::again`].
+    pub(crate) fn as_measured(&self) -> RunResult {
+        let served = |request: Request| ServedRequest {
+            arrived: request.arrived,
+            first_token: request.arrived + request.first_token,
+            ended: request.arrived + request.ended,
+            output: request.output,
+        };
+        self.judge(&self.load.known().into_iter().map(served).collect::<Vec<_>>(), WARM_UP)
+    }
+
+    /// Refuses a number of clients that cannot be divided evenly.
+    pub(crate) fn has_whole_clients(&self) -> Result<(), String> {
+        let Arrivals::Closed { clients } = self.load.arrivals else { return Ok(()) };
+        let (all, replicas) = (clients * self.rate, f64::from(self.replicas));
+        let simulated = self.clients().unwrap_or(1) as f64 * replicas;
+        let is_changed = self.rate != 1.0 || self.replicas > 1;
+        if is_changed && (simulated - all).abs() > ROUNDED * all {
+            return Err(format!(
+                "{all:.1} clients that wait for their answers cannot be divided evenly among {replicas} engines; ask with another rate \
+                 or fewer replicas"
+            ));
+        }
+        Ok(())
     }
 
     fn clients(&self) -> Option<usize> {
@@ -118,19 +147,30 @@ impl Question<'_> {
 
     /// The median time per output token long after a burst that fills the batch. Another time than without the burst means that two sizes
     /// of the batch are stable: each brings so many requests into the engine as it needs to stay.
-    pub(crate) fn seconds_per_token_after_a_burst(&self, known: usize) -> f64 {
+    /// `utilization`: arrivals ÷ capacity, below 1.
+    pub(crate) fn seconds_per_token_after_a_burst(&self, known: usize, utilization: f64) -> f64 {
         let mut reached = Extrapolation::default();
-        let burst = self.rules.max_batch_size as usize;
+        let largest = self.costs.largest_tokens() / f64::from(1 + self.rules.draft_len);
+        let burst = f64::from(self.rules.max_batch_size).min(BURST * largest.max(1.0));
+        // So many requests arrive until the burst is served.
+        let meanwhile = burst * utilization / (1.0 - utilization);
+        let burst = (burst as usize, meanwhile);
         let runs = (0..CAPACITY_RUNS).map(|run| self.run_after(burst, run, known, &mut reached).latencies.tpot[0]);
         runs.sum::<f64>() / CAPACITY_RUNS as f64
     }
 
-    /// `burst`: number of requests that wait at the beginning.
-    fn run_after(&self, burst: usize, run: usize, known: usize, reached: &mut Extrapolation) -> RunResult {
+    /// `burst`: number of requests that wait at the beginning. `meanwhile`: how many arrive until these are served.
+    fn run_after(
+        &self,
+        (burst, meanwhile): (usize, f64),
+        run: usize,
+        known: usize,
+        reached: &mut Extrapolation,
+    ) -> RunResult {
         let mut random = Random::new(1 + run as u64);
         // Each run counts as many requests as are known, so that the spread of the runs shows how little is known.
         let counted = known as f64 * (1.0 + TAIL / (1.0 - WARM_UP - TAIL));
-        let filling = (counted * WARM_UP / (1.0 - WARM_UP)).max(self.while_filling());
+        let filling = (counted * WARM_UP / (1.0 - WARM_UP)).max(self.while_filling()) + meanwhile;
         let mut coming = self.load.draw(burst, self.rate, self.replicas, &mut random);
         coming.iter_mut().for_each(|request| request.arrived = 0.0);
         coming.extend(self.load.draw((counted + filling) as usize, self.rate, self.replicas, &mut random));
@@ -170,7 +210,6 @@ impl Question<'_> {
             arrivals: (judged.len() - 1) as f64 / seconds,
             requests: requests / seconds,
             tokens: tokens / seconds,
-            waiting: latencies.iter().filter_map(|[ttft, ..]| *ttft).sum::<f64>() / seconds,
             latencies: Summary::of(&latencies, &self.objectives),
         }
     }

@@ -4,7 +4,7 @@ use trtllm_sim::Config;
 use trtllm_sim::config::{CacheManager, Policy, Ranks, Release, Speculation};
 use trtllm_sim::cost::{Costs, Experts};
 use trtllm_sim::load::{Arrivals, Length, Prefixes};
-use trtllm_what_if::measured_engine::Request;
+use trtllm_what_if::measured_engine::{self, Request};
 use trtllm_what_if::{Change, MeasuredEngine};
 
 pub(crate) struct Case {
@@ -107,7 +107,7 @@ pub(crate) fn all() -> Vec<Case> {
         case(
             "MAX_UTILIZATION, C++",
             &["max_tokens=9600", "capacity_scheduler_policy=GUARANTEED_NO_EVICT", "rate=0.7x"],
-            &[],
+            &["capacity_scheduler_policy=GUARANTEED_NO_EVICT"],
             |c| {
                 c.release = Release::Cpp { major: 1, minor: 1 };
                 c.limits.policy = Policy::MaxUtilization;
@@ -212,8 +212,12 @@ fn scale(arrivals: &mut Arrivals, factor: f64) {
     }
 }
 
-pub(crate) fn change(text: &str) -> Change {
-    let mut change = Change::default();
+/// The question about a change. It names the present values of settings that no engine reports.
+pub(crate) fn change(text: &str, config: &Config) -> Change {
+    let mut change = Change { chunked_context: Some(config.limits.chunked_context), ..Change::default() };
+    if config.limits.policy == Policy::MaxUtilization {
+        change.policy = Some(measured_engine::Policy::MaxUtilization);
+    }
     match text.strip_prefix("rate=") {
         Some(rate) => change.set_rate(rate).unwrap(),
         None => change.set(text).unwrap(),

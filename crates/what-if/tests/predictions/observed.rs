@@ -7,11 +7,9 @@ use trtllm_analysis::iteration_sums::ConfiguredLimits;
 use trtllm_analysis::window::{Mark, SLOT_SECONDS, Window};
 use trtllm_records::Message;
 use trtllm_records::Objectives;
-use trtllm_sim::config::Policy;
 use trtllm_sim::{Config, Engine, write};
 use trtllm_sources::{Batch, trtllm_json};
 use trtllm_what_if::MeasuredEngine;
-use trtllm_what_if::measured_engine;
 
 const EPOCH_US: i64 = 1_760_000_000_000_000;
 
@@ -32,10 +30,9 @@ pub(crate) fn watch(
 ) {
     let mut fold = ObservedEngine::new(Duration::from_secs(15)).with_objectives(objectives);
     if !config.release.is_cpp() {
-        fold.analysis.iterations.configured = ConfiguredLimits {
-            batch: Some(config.limits.max_batch_size.into()),
-            tokens: Some(config.limits.max_num_tokens.into()),
-        };
+        // Its records have the limit of active requests. A publisher with the engine's settings has the other limit.
+        fold.analysis.iterations.configured =
+            ConfiguredLimits { batch: None, tokens: Some(config.limits.max_num_tokens.into()) };
     }
     let mut engine = Engine::new(config.clone(), seed);
     let (start, mut next) = (Instant::now(), Some(0.0));
@@ -45,7 +42,7 @@ pub(crate) fn watch(
             window.push(Mark::of(&fold, time));
         }
         if let Some(at) = times.next_if(|at| time >= *at) {
-            each(at, present_of(config, &fold, &window), &window);
+            each(at, MeasuredEngine::of(&fold, &window), &window);
         }
         if times.peek().is_none() {
             return;
@@ -74,16 +71,4 @@ pub(crate) fn watch(
         }
         fold.settle(false, now);
     }
-}
-
-fn present_of(config: &Config, fold: &ObservedEngine, window: &Window) -> MeasuredEngine {
-    let mut present = MeasuredEngine::of(fold, window);
-    // The exporter knows both from the engine's settings.
-    present.limits.chunked_context = Some(config.limits.chunked_context);
-    present.limits.policy = match config.limits.policy {
-        Policy::GuaranteedNoEvict => Some(measured_engine::Policy::GuaranteedNoEvict),
-        Policy::MaxUtilization => Some(measured_engine::Policy::MaxUtilization),
-        Policy::Static => None,
-    };
-    present
 }

@@ -14,13 +14,7 @@ fn engine() -> MeasuredEngine {
     let mut contexts = EqualWork { iterations: 100.0, seconds: 0.012, ..work(1.0) };
     contexts.work.context_tokens = 100.0;
     MeasuredEngine {
-        limits: Limits {
-            max_batch_size: Some(16),
-            max_num_tokens: Some(1024),
-            chunked_context: Some(true),
-            policy: None,
-            overlap: Some(true),
-        },
+        limits: Limits { max_batch_size: Some(16), max_num_tokens: Some(1024), policy: None, overlap: Some(true) },
         cache: Some(Cache { blocks: 1000, tokens_per_block: 32 }),
         prices: Some(Prices { base: 0.01, context_token: 2e-5, generation_token: 1e-4, kv_token: 0.0, error: 0.02 }),
         equal_work: vec![work(1.0), work(2.0), work(4.0), contexts],
@@ -38,8 +32,12 @@ fn request(number: u32) -> Request {
 }
 
 fn reason(engine: &MeasuredEngine, change: &str) -> Option<String> {
+    reasons(engine, &[change])
+}
+
+fn reasons(engine: &MeasuredEngine, changes: &[&str]) -> Option<String> {
     let mut set = Change::default();
-    set.set(change).unwrap();
+    changes.iter().for_each(|change| set.set(change).unwrap());
     ask(engine, &set).reason
 }
 
@@ -90,6 +88,68 @@ fn questions_about_the_unknown_are_refused_with_a_remedy() {
     }
     let drafts = MeasuredEngine { drafts: Some(Drafts { length: 3.0, accepted: 1.0 }), ..known };
     assert!(reason(&drafts, "max_draft_len=1").unwrap().contains("drafts"));
+}
+
+#[test]
+fn a_setting_that_the_engine_does_not_report_is_refused_alone_and_is_the_present_value_beside_another_change() {
+    let mut engine = engine();
+    for alone in ["enable_chunked_prefill=false", "capacity_scheduler_policy=MAX_UTILIZATION"] {
+        let refused = reason(&engine, alone).unwrap_or_default();
+        assert!(refused.contains("does not report"), "{alone}: {refused}");
+    }
+    assert_eq!(reasons(&engine, &["max_batch_size=8", "capacity_scheduler_policy=MAX_UTILIZATION"]), None);
+    engine.limits.max_num_tokens = None;
+    assert!(reason(&engine, "max_num_tokens=2048").unwrap().contains("does not report"));
+    assert!(reason(&engine, "max_batch_size=8").unwrap().contains("--set max_num_tokens"));
+    assert_eq!(reasons(&engine, &["max_batch_size=8", "max_num_tokens=2048"]), None);
+}
+
+#[test]
+fn a_prompt_that_never_fits_is_refused() {
+    for (chunked, says) in [("false", "never fits"), ("true", "")] {
+        let chunked = format!("enable_chunked_prefill={chunked}");
+        let refused = reasons(&engine(), &["max_num_tokens=64", &chunked]).unwrap_or_default();
+        assert!(refused.contains(says) && refused.is_empty() == says.is_empty(), "{chunked}: {refused}");
+    }
+    assert!(reason(&engine(), "max_num_tokens=64").unwrap().contains("--set enable_chunked_prefill"));
+}
+
+#[test]
+fn an_unknown_cache_may_be_too_small_for_larger_batches() {
+    let mut engine = engine();
+    engine.limits.max_batch_size = Some(3);
+    let more = Change { rate: 20.0, ..Change::default() };
+    let says_cache = |engine: &MeasuredEngine| ask(engine, &more).reason.unwrap_or_default().contains("is not known");
+    assert_eq!((capacity(&engine).is_some(), says_cache(&engine)), (true, false));
+    engine.cache = None;
+    assert_eq!((capacity(&engine).is_some(), says_cache(&engine)), (false, true));
+    assert!(reason(&engine, "max_tokens=64000").unwrap().contains("KV cache"));
+    assert_eq!(reason(&engine, "max_batch_size=8"), None);
+}
+
+#[test]
+fn the_measurement_and_the_simulation_count_the_same_requests() {
+    let mut engine = engine();
+    // The first quarter came more slowly.
+    let late = |number: usize| 0.75 * number.min(100) as f64;
+    engine.requests.iter_mut().enumerate().for_each(|(number, request)| request.arrived += late(number));
+    assert_eq!(reason(&engine, "max_batch_size=8"), None);
+}
+
+#[test]
+fn clients_that_cannot_be_divided_evenly_are_refused() {
+    let mut engine = engine();
+    // Eight clients, each of which sends a request when the one before has ended.
+    for (number, request) in (0_u32..).zip(&mut engine.requests) {
+        request.arrived = f64::from(number) * request.ended / 8.0;
+    }
+    let is_refused = |change| reason(&engine, change).is_some_and(|why| why.contains("divided evenly"));
+    assert_eq!(["replicas=2", "replicas=3", "replicas=8", "replicas=64"].map(is_refused), [false, true, false, true]);
+}
+
+#[test]
+fn a_batch_limit_that_is_never_reached_does_not_matter() {
+    assert_eq!(reason(&engine(), "max_batch_size=65536"), None);
 }
 
 #[test]

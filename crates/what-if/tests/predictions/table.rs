@@ -62,7 +62,7 @@ fn play(case: &Case, place: usize) -> Vec<Row> {
     let present = observe(&case.config, seed, objectives, WATCHED);
     let watched = Sizes::of(&case.config, seed, WATCHED);
     let rows = case.changes.iter().enumerate().map(|(number, text)| {
-        let change = change(text);
+        let change = change(text, &case.config);
         let config = apply(&case.config, text, &present);
         let answer = ask(&present, &change);
         let is_about_sizes =
