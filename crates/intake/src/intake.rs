@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use trtllm_analysis::ObservedEngine;
+use trtllm_analysis::cost_model::CostModel;
 use trtllm_analysis::iteration_sums::ConfiguredLimits;
 use trtllm_engines::{Engine, EngineSlot, LockedEngine};
 use trtllm_fold::{EngineState, Implausible, SEVERAL_ENGINES};
@@ -145,7 +146,7 @@ impl Intake {
                 engine.observed.resume();
             }
             // These are not folded: a replay reports the recorded failure itself, and other readers use the GPU readings.
-            Entry::Header(_) | Entry::Failing(_) | Entry::Gpu(_) => {}
+            Entry::Header(_) | Entry::Failing(_) | Entry::Disconnected(_) | Entry::Gpu(_) => {}
         }
         Ok(())
     }
@@ -249,6 +250,10 @@ impl Intake {
             if self.recorded.is_none() {
                 let at = at.to_record();
                 recorder.polled(result.err().map(failure), at);
+                // Before its first answer, the engine is starting.
+                let has_answered = engine.source.last_success_us.is_some();
+                let is_disconnected = matches!(result, Ok(Presence::Disconnected | Presence::Forgotten));
+                recorder.disconnected(has_answered && is_disconnected, at);
                 recorder.gpus(readings(engine), at);
                 recorder.settled(Settled { from_ring: batch.from_ring, drained_unparsed: batch.drained_unparsed }, at);
             }
@@ -447,7 +452,22 @@ fn settle(engine: &mut Engine, from_ring: bool, drained_unparsed: bool, at: Mome
     }
 }
 
+/// Settings that change what an iteration costs.
+const COST_SETTINGS: [&str; 6] = [
+    "dtype",
+    "quantization",
+    "tensor_parallel_size",
+    "pipeline_parallel_size",
+    "expert_parallel_size",
+    "speculative_method",
+];
+
 fn learn(engine: &mut Engine, about: EngineAbout) {
+    let (before, now) = (&engine.about.settings, &about.settings);
+    let are_known = !before.is_empty() && !now.is_empty();
+    if are_known && COST_SETTINGS.iter().any(|name| before.get(name) != now.get(name)) {
+        engine.observed.analysis.iterations.model = CostModel::default();
+    }
     engine.observed.analysis.iterations.configured = configured(&about.settings);
     engine.observed.fold.requests.first_token_is_early = about.stamps_first_token_early();
     engine.about = about;
@@ -534,6 +554,29 @@ mod tests {
         // The server was replaced between two polls.
         assert_eq!(poll(true, 1, &[]), None);
         assert_eq!(poll(true, 2, &["iter"]).as_deref(), Some(""), "an older one");
+    }
+
+    #[test]
+    fn costs_are_learned_anew_if_settings_change_that_decide_them() {
+        let mut engine = Engine::starting();
+        let about = |settings: &[(&str, &str)]| {
+            let mut about = EngineAbout::default();
+            settings.iter().for_each(|(name, value)| about.settings.set(name, value));
+            about
+        };
+        learn(&mut engine, about(&[("dtype", "float16")]));
+        for iter in 1..50 {
+            let record = serde_json::json!({"iter": iter, "iterLatencyMS": 10.0, "numActiveRequests": 4,
+                "inflightBatchingStats": {"numScheduledRequests": 4, "numGenRequests": 4, "numContextRequests": 0}});
+            let (now, us) = (Instant::now() + Duration::from_millis(10 * iter), 10_000 * iter as i64);
+            engine.observed.absorb(&serde_json::from_value(record).unwrap(), now, us).unwrap();
+        }
+        let mut forgets = |settings: &[(&str, &str)]| {
+            learn(&mut engine, about(settings));
+            engine.observed.analysis.iterations.model == CostModel::default()
+        };
+        assert!(!forgets(&[("dtype", "float16"), ("max_batch_size", "8")]));
+        assert!(forgets(&[("dtype", "float16"), ("quantization", "FP8")]));
     }
 
     #[test]

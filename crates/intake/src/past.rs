@@ -43,6 +43,7 @@ pub struct PastEngine {
     serving: EngineGpus,
     only_requests: bool,
     failure: Option<SourceError>,
+    is_disconnected: bool,
     /// The moment of the last line, on the clock of the past.
     last: RecordedMoment,
     /// Difference between the clock of the past and the clock of the recorded process.
@@ -130,7 +131,8 @@ impl PastEngine {
             model: model.clone(),
             version: version.clone(),
             labels: labels.clone(),
-            source: if source == "log" { "log" } else { "recording" },
+            // Rules apply to some kinds only.
+            source: ["log", "sim", "executor"].into_iter().find(|kind| *kind == source.as_str()).unwrap_or("recording"),
             objectives: *objectives,
         };
         let state = Arc::new(State::new(vec![name]));
@@ -146,6 +148,7 @@ impl PastEngine {
             serving: EngineGpus::default(),
             only_requests: header.has_only_requests(),
             failure: None,
+            is_disconnected: false,
             last: RecordedMoment { us: at.us, clock_us: BEGIN_US },
             offset: BEGIN_US - at.clock_us,
             session: *session,
@@ -182,6 +185,7 @@ impl PastEngine {
         self.last = at;
         match entry {
             Entry::Failing(failure) => self.failure = failure.map(SourceError::Recorded),
+            Entry::Disconnected(is_disconnected) => self.is_disconnected = is_disconnected,
             Entry::Gpu(gpu) => {
                 self.serving.uuids.retain(|uuid| *uuid != gpu.identity.uuid);
                 self.serving.uuids.extend(gpu.serves.unwrap_or_default().then(|| gpu.identity.uuid.clone()));
@@ -209,7 +213,8 @@ impl PastEngine {
 
     fn end_poll(&mut self, at: RecordedMoment) {
         self.fold_lines(at);
-        let result = self.failure.as_ref().map_or(Ok(Presence::Present), Err);
+        let presence = if self.is_disconnected { Presence::Disconnected } else { Presence::Present };
+        let result = self.failure.as_ref().map_or(Ok(presence), Err);
         let mut batch = Batch::default();
         batch.only_requests = self.only_requests;
         self.intake.end_poll(&mut batch, Duration::ZERO, result, Moment::recorded(at));

@@ -32,6 +32,7 @@ pub struct Playback {
     only_log: bool,
     /// The failure of the polls that are replayed now.
     failure: Option<PollFailure>,
+    is_disconnected: bool,
 }
 
 impl Playback {
@@ -74,6 +75,7 @@ impl Playback {
             only_requests: false,
             only_log: false,
             failure: None,
+            is_disconnected: false,
         })
     }
 
@@ -138,8 +140,10 @@ impl BlockingSource for Playback {
                 break;
             };
             self.delivered += u64::from(line.entry.is_message());
-            if let Entry::Failing(failure) = &line.entry {
-                self.failure.clone_from(failure);
+            match &line.entry {
+                Entry::Failing(failure) => self.failure.clone_from(failure),
+                Entry::Disconnected(is_disconnected) => self.is_disconnected = *is_disconnected,
+                _ => {}
             }
             weight += line.weight();
             self.lines.push(line);
@@ -147,6 +151,7 @@ impl BlockingSource for Playback {
         (batch.only_requests, batch.only_log) = (self.only_requests, self.only_log);
         match &self.failure {
             Some(failure) if !batch.ended => Err(SourceError::Recorded(failure.clone())),
+            _ if self.is_disconnected && !batch.ended => Ok(Presence::Disconnected),
             _ => Ok(Presence::Present),
         }
     }

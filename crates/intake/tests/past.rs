@@ -42,7 +42,7 @@ fn judged(state: &State, at_us: i64) -> Judged {
 /// Runs an engine for some seconds of virtual time and records it. Returns each judgement, and the engine's model (what
 /// `what-if` and `compare` read) at the last one.
 fn record(config: &Config, seconds: f64, directory: &Path) -> (Vec<Judged>, MeasuredEngine) {
-    record_with(config, seconds, directory, Duration::from_secs(15))
+    record_with(config, seconds, directory, Duration::from_secs(15), None)
 }
 
 fn record_with(
@@ -50,6 +50,7 @@ fn record_with(
     seconds: f64,
     directory: &Path,
     stale_after: Duration,
+    gone: Option<Presence>,
 ) -> (Vec<Judged>, MeasuredEngine) {
     let counts = RecorderCounts::default();
     let limits = RecorderConfig { directory: directory.to_owned(), max_size: 64 << 20, max_age: None, stale_after };
@@ -81,7 +82,7 @@ fn record_with(
             not_ready: false,
         });
         sent += batch.messages.len() as u64;
-        let result = if engine.is_up(now) { Ok(Presence::Present) } else { Err(&error) };
+        let result = if engine.is_up(now) { Ok(Presence::Present) } else { gone.ok_or(&error) };
         intake.end_poll(&mut batch, Duration::ZERO, result, moment);
         // The recorder works in real time. An engine may fill half of its queue, with about a thousand items. So wait.
         while counts.written.get() + 100 < sent {
@@ -213,9 +214,11 @@ fn an_engine_that_is_gone_is_unavailable_in_its_recording_and_a_time_outside_it_
 fn an_engine_that_is_gone_is_stale_in_its_recording_as_soon_as_its_exporter_said() {
     let mut config = find("batch-limit").unwrap().config;
     config.faults = vec![trtllm_sim::config::Fault::Restart { at: 10.0, seconds: 1000.0 }];
-    for (stale_after, is_stale) in [(15, true), (60, false)] {
+    // Its server refuses connections, or its publisher has left the socket.
+    let gone = Some(Presence::Disconnected);
+    for (stale_after, gone, is_stale) in [(15, None, true), (60, None, false), (15, gone, true), (60, gone, false)] {
         let folder = tempfile::tempdir().unwrap();
-        record_with(&config, 40.0, folder.path(), Duration::from_secs(stale_after));
+        record_with(&config, 40.0, folder.path(), Duration::from_secs(stale_after), gone);
         let past = engine_at(&Recording::open(folder.path()).unwrap(), None, None).unwrap();
         assert_eq!(past.slot().lock().state.is_stale(), is_stale, "--stale-after {stale_after}s");
     }
@@ -268,6 +271,7 @@ fn the_size_of_a_day_of_one_engine_is_below_the_default_limit() {
         ("batch-limit", true),
         ("batch-limit-v1", true),
         ("batch-limit-cpp", true),
+        ("speculation", false),
         ("speculation", true),
         ("ranks", true),
     ] {

@@ -38,6 +38,8 @@ pub enum Entry {
     Settled(Settled),
     /// From here on, polls fail for this reason, or succeed again (`None`).
     Failing(Option<PollFailure>),
+    /// From here on, the engine's publisher is disconnected, or connected again.
+    Disconnected(bool),
     /// A GPU, as it was last read. It is not folded.
     Gpu(Box<Gpu>),
     /// Messages that the exporter refused because of an impossible key are recorded, too. A replay refuses them by the same check.
@@ -158,7 +160,7 @@ impl Line {
 }
 
 /// Number of kinds of entries that describe an engine.
-pub const ABOUT_KINDS: usize = 4;
+pub const ABOUT_KINDS: usize = 5;
 
 impl Entry {
     /// The kind of an entry that describes the engine, below [`ABOUT_KINDS`]. It may not come again, so each segment begins with the
@@ -170,6 +172,7 @@ impl Entry {
             Self::Message(Message::BenchReport(_)) => Some(1),
             Self::Message(Message::Process(_)) => Some(2),
             Self::Failing(_) => Some(3),
+            Self::Disconnected(_) => Some(4),
             _ => None,
         }
     }
@@ -227,6 +230,7 @@ fn entry<'de, A: MapAccess<'de>>(map: &mut A) -> Result<Entry, A::Error> {
         "about" => Entry::About(map.next_value()?),
         "settled" => Entry::Settled(map.next_value()?),
         "failing" => Entry::Failing(map.next_value()?),
+        "disconnected" => Entry::Disconnected(map.next_value()?),
         "gpu" => Entry::Gpu(map.next_value()?),
         "record" => Entry::Message(Message::Record(map.next_value()?)),
         "request_rows" => Entry::Message(Message::RequestRows(map.next_value()?)),

@@ -39,6 +39,7 @@ pub struct EngineRecorder {
     last_message: Option<RecordedMoment>,
     /// Why polls fail now.
     failure: Option<PollFailure>,
+    is_disconnected: bool,
     /// Messages that were dropped since lines were last passed on.
     dropped: u64,
 }
@@ -56,6 +57,7 @@ impl EngineRecorder {
             last_recorded: None,
             last_message: None,
             failure: None,
+            is_disconnected: false,
             dropped: 0,
         }
     }
@@ -81,6 +83,14 @@ impl EngineRecorder {
             self.poll_ends = 0;
             self.failure.clone_from(&failure);
             self.push(Entry::Failing(failure), at);
+        }
+    }
+
+    /// Adds whether the publisher is disconnected if that differs from the previous poll.
+    pub fn disconnected(&mut self, is_disconnected: bool, at: RecordedMoment) {
+        if is_disconnected != self.is_disconnected {
+            (self.poll_ends, self.is_disconnected) = (0, is_disconnected);
+            self.push(Entry::Disconnected(is_disconnected), at);
         }
     }
 
