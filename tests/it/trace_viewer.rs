@@ -64,7 +64,7 @@ fn perfetto_reads_every_event_of_a_trace() {
     let trace = folder.path().join("trace.json");
     let export = || {
         let file = trace.to_str().unwrap();
-        let exported = doctor(&["export", recording, "--format", "trace", "--output", file]);
+        let exported = doctor(&["export", recording, "--output", file]);
         assert!(exported.status.success(), "{}", String::from_utf8_lossy(&exported.stderr));
         std::fs::read_to_string(&trace).unwrap()
     };

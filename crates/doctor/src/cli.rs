@@ -252,10 +252,6 @@ pub struct ExportArgs {
     #[arg(value_name = "DIR")]
     pub directory: PathBuf,
 
-    /// trace: Chrome's JSON trace format
-    #[arg(long, value_name = "FORMAT", default_value = "trace", value_parser = format)]
-    pub format: TraceFormat,
-
     /// Engine to write: MODEL, MODEL:VERSION, or MODEL:VERSION:NAMESPACE/POD. Default: all, one after the other
     #[arg(long, value_name = "NAME")]
     pub engine: Option<String>,
@@ -277,15 +273,6 @@ pub struct ExportArgs {
 pub enum ReportFormat {
     Text,
     Json,
-}
-
-/// The only format of an export.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct TraceFormat;
-
-fn format(text: &str) -> Result<TraceFormat, &'static str> {
-    let only = "the only format is trace; for JSON lines, use zstdcat DIR/*.rec.zst";
-    if text == "trace" { Ok(TraceFormat) } else { Err(only) }
 }
 
 /// A time, or a duration before now with or without a minus sign, in microseconds since 1970 UTC.

@@ -130,7 +130,12 @@ fn exporter_json(names: &mut Names, exporter: &Exporter) -> Value {
     let engines = exporter.engines.iter().enumerate().map(|(at, engine)| {
         let records = details.records.get(at).into_iter().flatten().map(|record| record_json(names, record));
         let records = records.collect::<Value>();
-        let slots = details.history["engines"][at]["slots"].clone();
+        // The history was read later, when the list may have changed.
+        let is_same = |of: &&Value| {
+            let labels = of.get("labels").cloned().unwrap_or_else(|| json!({}));
+            of["model"] == engine.model && of["version"] == engine.version && labels == json!(engine.labels)
+        };
+        let slots = details.history["engines"].as_array().into_iter().flatten().find(is_same).map(|of| &of["slots"]);
         let verdict = engine.verdict.as_ref().map(|verdict| {
             json!({"cause": verdict.cause, "severity": verdict.severity, "confidence": verdict.confidence, "evidence": verdict.evidence})
         });

@@ -10,14 +10,17 @@ use serde_json::{Value, json};
 use crate::cli::{ClientOptions, DiagnoseArgs, ReportFormat};
 use crate::exporters::client::{Failure, Target, targets};
 use trtllm_config::ConfigError;
+use trtllm_http::views::engine::Engine;
 use trtllm_service::printable::one_line;
+use trtllm_verdict::verdict::Severity;
 
 use super::read::Exporter;
 
-/// Exit codes: replicas differ, or the Prometheus cannot be read.
+/// Exit codes: replicas differ or there is none, or the Prometheus cannot be read.
 const DIFFERENT: u8 = 3;
 const UNREADABLE: u8 = 4;
 const QUERY: &str = "nv_trt_llm_limited_by == 1";
+const WORST: &str = "max(nv_trt_llm_limited_by_severity)";
 const MAX_REPLICAS: usize = 10_000;
 
 /// One engine, where it runs, and the name of the cause that limits it.
@@ -68,8 +71,12 @@ pub(super) fn of_exporters(exporters: &[Exporter]) -> Vec<ModelReplicas> {
     let replicas = exporters.iter().flat_map(|exporter| {
         exporter.engines.iter().filter_map(|engine| {
             let cause = engine.verdict.as_ref()?.cause.name().to_owned();
-            let pod = engine.labels.get("pod").map_or(String::new(), |pod| format!(" {pod}"));
-            Some(Replica { model: engine.model.clone(), place: format!("{}{pod}", exporter.url), cause })
+            let pod_of = |engine: &Engine| engine.labels.get("pod").map_or(String::new(), |pod| format!(" {pod}"));
+            let pod = pod_of(engine);
+            let is_like = |other: &&Engine| other.model == engine.model && pod_of(other) == pod;
+            let is_only = exporter.engines.iter().filter(is_like).count() == 1;
+            let version = if is_only { String::new() } else { format!(" version {}", engine.version) };
+            Some(Replica { model: engine.model.clone(), place: format!("{}{pod}{version}", exporter.url), cause })
         })
     });
     groups(replicas.collect()).0
@@ -107,8 +114,8 @@ pub fn json(groups: &[ModelReplicas]) -> Value {
 pub(super) async fn of_prometheus(url: &str, arguments: &DiagnoseArgs) -> Result<u8, ConfigError> {
     let connection = ClientOptions { urls: vec![url.to_owned()], ..arguments.connection.clone() };
     let Some(target) = targets(&connection).await?.pop() else { return Ok(UNREADABLE) };
-    let replicas = match ask(&target).await {
-        Ok(replicas) => replicas,
+    let (replicas, worst) = match ask(&target).await {
+        Ok(answer) => answer,
         Err(failure) => {
             let error = one_line(&failure.to_string());
             match arguments.format {
@@ -129,19 +136,39 @@ pub(super) async fn of_prometheus(url: &str, arguments: &DiagnoseArgs) -> Result
             for Replica { model, place, cause } in &single {
                 let _ = writeln!(out, "model {model}: one replica: {place}: {cause}");
             }
+            match (known, worst) {
+                (0, _) => out += "This Prometheus knows no engine; check that it scrapes the exporters.\n",
+                (_, Severity::None | Severity::Info) => {}
+                (_, worst) => {
+                    let _ = writeln!(out, "\nworst severity: {}; ask that engine's exporter", worst.name());
+                }
+            }
             trtllm_config::command_line::print(&out);
         }
         ReportFormat::Json => {
             let single = single.iter().map(|one| json!({"model": one.model, "place": one.place, "cause": one.cause}));
-            let report = json!({"version": env!("CARGO_PKG_VERSION"), "prometheus": url, "engines": known, "fleet": json(&groups),
+            let report = json!({"version": env!("CARGO_PKG_VERSION"), "prometheus": url, "engines": known, "worst": worst, "fleet": json(&groups),
                 "single": single.collect::<Value>()});
             trtllm_config::command_line::print_json(&format!("{report:#}\n"));
         }
     }
-    Ok(if groups.iter().any(|group| !group.different.is_empty()) { DIFFERENT } else { 0 })
+    Ok(exit_code(&groups, known, worst))
 }
 
-async fn ask(target: &Target) -> Result<Vec<Replica>, Failure> {
+/// `known`: number of engines with a verdict.
+fn exit_code(groups: &[ModelReplicas], known: usize, worst: Severity) -> u8 {
+    let differ = known == 0 || groups.iter().any(|group| !group.different.is_empty());
+    super::exit_code(worst).max(if differ { DIFFERENT } else { 0 })
+}
+
+/// A series of an instant vector, with its time and value.
+#[derive(Deserialize)]
+struct Series {
+    metric: BTreeMap<String, String>,
+    value: (f64, String),
+}
+
+async fn query(target: &Target, query: &str) -> Result<Vec<Series>, Failure> {
     #[derive(Deserialize)]
     struct Answer {
         data: Data,
@@ -150,24 +177,33 @@ async fn ask(target: &Target) -> Result<Vec<Replica>, Failure> {
     struct Data {
         result: Vec<Series>,
     }
-    #[derive(Deserialize)]
-    struct Series {
-        metric: BTreeMap<String, String>,
-    }
     // The URL of a Prometheus may have a path.
     let prefix = if target.page == "/metrics" { "" } else { &target.page };
-    let query = form_urlencoded::Serializer::new(String::new()).append_pair("query", QUERY).finish();
+    let query = form_urlencoded::Serializer::new(String::new()).append_pair("query", query).finish();
     let body = target.client().get(&format!("{prefix}/api/v1/query?{query}")).await?;
     let answer: Answer = serde_json::from_slice(&body)
         .map_err(|error| Failure::Unanswered(format!("/api/v1/query is not that of a Prometheus: {error}")))?;
-    let replica = |Series { metric }: Series| {
+    Ok(answer.data.result)
+}
+
+/// The replicas, and the worst severity of their verdicts.
+async fn ask(target: &Target) -> Result<(Vec<Replica>, Severity), Failure> {
+    let replica = |Series { metric, .. }: Series| {
         let label = |name: &str| metric.get(name).map(|value| one_line(value)).unwrap_or_default();
         // Without `kubernetes:`, these labels describe the exporter, so all engines of one exporter have the same place.
         let places = ["namespace", "pod", "node", "instance"].map(label);
         let place = places.iter().filter(|value| !value.is_empty()).map(String::as_str).collect::<Vec<_>>().join(" ");
         Replica { model: label("model"), place, cause: label("cause") }
     };
-    Ok(answer.data.result.into_iter().take(MAX_REPLICAS).map(replica).collect())
+    let replicas = query(target, QUERY).await?.into_iter().take(MAX_REPLICAS).map(replica).collect();
+    let worst = query(target, WORST).await?.into_iter().filter_map(|series| series.value.1.parse::<f64>().ok());
+    let severity = |worst: f64| match worst {
+        worst if worst >= 3.0 => Severity::Critical,
+        worst if worst >= 2.0 => Severity::Warning,
+        worst if worst >= 1.0 => Severity::Info,
+        _ => Severity::None,
+    };
+    Ok((replicas, worst.map(severity).max().unwrap_or(Severity::None)))
 }
 
 #[cfg(test)]
@@ -181,6 +217,32 @@ mod tests {
             cause: (*cause).to_owned(),
         };
         causes.iter().enumerate().map(replica).collect()
+    }
+
+    #[test]
+    fn two_versions_of_a_model_on_one_exporter_have_different_places() {
+        let engine = |version: &str, cause: &str| {
+            let verdict = json!({"cause": cause, "severity": "info", "confidence": "low", "says": "", "evidence": [], "cost": null,
+                "remedy": "", "settings": [], "consequences": [], "since": 0.0, "blind": []});
+            serde_json::from_value(json!({"model": "m", "version": version, "verdict": verdict})).unwrap()
+        };
+        let exporter = Exporter {
+            url: "http://h:8002".to_owned(),
+            engines: vec![engine("1", "none"), engine("2", "load")],
+            ..Exporter::default()
+        };
+        let text = text(&of_exporters(&[exporter]));
+        assert!(text.contains("http://h:8002 version 1: none\n  http://h:8002 version 2: load"), "{text}");
+    }
+
+    #[test]
+    fn the_exit_code_tells_the_worst_verdict_even_if_all_replicas_have_it() {
+        let code = |causes: &[&str], worst| exit_code(&groups(replicas("m", causes)).0, causes.len(), worst);
+        assert_eq!(code(&["load", "load"], Severity::Info), 0);
+        assert_eq!(code(&["none", "load"], Severity::Info), 3);
+        assert_eq!(code(&["load", "load"], Severity::Warning), 3);
+        assert_eq!(code(&["unavailable"], Severity::Critical), 4);
+        assert_eq!(code(&[], Severity::None), 3);
     }
 
     #[test]

@@ -100,12 +100,14 @@ impl Report {
             log_text(&mut out, engine);
         }
         let fleet = fleet::of_exporters(&self.exporters);
-        if self.exporters.len() > 1 && !fleet.is_empty() {
+        if !fleet.is_empty() {
             let _ = write!(out, "\n{}", fleet::text(&fleet));
         }
         if self.worst() == Severity::None {
-            out += match self.engines().any(|(_, engine)| engine.state == "starting") {
-                true => "No problem found so far. Ask again when all engines have answered.\n",
+            let is_judged = |engine: &Engine| engine.verdict.is_some() || engine.orchestrator.is_some();
+            let is_early = |engine: &Engine| engine.state == "starting" || !is_judged(engine);
+            out += match self.engines().any(|(_, engine)| is_early(engine)) {
+                true => "No problem found so far. Ask again when all engines have answered and are judged.\n",
                 false => "No problem found.\n",
             };
         }
@@ -224,4 +226,21 @@ fn wrap(out: &mut String, title: &str, words: &str) {
 #[must_use]
 pub fn reference() -> String {
     findings::reference(findings::rules().chain(source_rules::RULES.iter().copied()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_engine_that_is_not_judged_yet_may_have_a_problem() {
+        let text = |state: &str| {
+            let engines = vec![Engine { state: state.to_owned(), ..Engine::default() }];
+            let exporters = vec![Exporter { is_read: true, engines, ..Exporter::default() }];
+            Report { exporters, ..Report::default() }.text()
+        };
+        for state in ["starting", "busy"] {
+            assert!(text(state).contains("No problem found so far."), "{}", text(state));
+        }
+    }
 }

@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io::{self, ErrorKind, Write};
 use std::path::Path;
 
-use crate::cli::{ExportArgs, TraceFormat};
+use crate::cli::ExportArgs;
 use crate::exporters::api::Model;
 use trtllm_config::ConfigError;
 use trtllm_intake::past::{PastEngine, engines_at};
@@ -105,7 +105,7 @@ impl Selection {
 
 /// Runs `export`. Fails if the recording cannot be read or the output cannot be written.
 pub(crate) fn export(arguments: &ExportArgs) -> Result<(), ConfigError> {
-    let ExportArgs { directory, format: TraceFormat, engine, from_us, until_us, output } = arguments;
+    let ExportArgs { directory, engine, from_us, until_us, output } = arguments;
     let (from_us, until_us) = (from_us.unwrap_or(i64::MIN), until_us.unwrap_or(i64::MAX));
     let recording = open(directory)?;
     let engines = match engine {
