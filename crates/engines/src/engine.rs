@@ -36,6 +36,15 @@ pub struct KeptRecord {
     pub timed: Option<TimedBatch>,
 }
 
+/// What a source tells. Sums over what it does not tell are unknown, and not 0.
+#[derive(Debug, Clone, Copy)]
+pub struct Tells {
+    /// False for sources of finished requests, and for VisualGen.
+    pub iterations: bool,
+    /// Whether iterations tell requests and blocks. Also false for an iteration log (`log:`).
+    pub requests: bool,
+}
+
 /// What is known of one engine, under the lock of its slot. Its intake and the judgement write it.
 #[derive(Debug)]
 pub struct Engine {
@@ -85,6 +94,12 @@ impl Engine {
     #[must_use]
     pub fn requests(&self) -> &RequestTotals {
         &self.observed.fold.requests.totals
+    }
+
+    #[must_use]
+    pub fn tells(&self) -> Tells {
+        let iterations = !self.source.only_requests && !self.latest().is_some_and(|latest| latest.is_visual_gen);
+        Tells { iterations, requests: iterations && !self.source.only_log }
     }
 
     /// Absent without configured objectives.

@@ -8,7 +8,7 @@ mod slot;
 mod source;
 mod state;
 
-pub use engine::{Engine, KeptRecord};
+pub use engine::{Engine, KeptRecord, Tells};
 pub use judgement::EngineJudgement;
 pub use slot::{EngineOrigin, EngineSlot, LockedEngine, SourceIndex};
 pub use source::{SourceMetrics, SourceStatus, StartPhase};

@@ -61,11 +61,11 @@ impl Number {
             Self::Paused => count(load?.paused),
             Self::KvUsed => load?.kv_cache_used_ratio,
             Self::Acceptance => load?.spec_decode_acceptance_ratio,
-            Self::Completed => total(totals.map(|totals| totals.requests_completed)),
+            Self::Completed => total(totals.and_then(|totals| totals.requests_completed)),
             Self::Lost => total(totals.map(|totals| totals.iterations_lost)),
             Self::Restarts => total(totals.map(|totals| totals.engine_restarts)),
             // Before the first record, rates of 0 would look like an idle engine.
-            _ if totals.is_some_and(|totals| totals.iterations == 0) => None,
+            _ if totals.is_some_and(|totals| totals.iterations == Some(0)) => None,
             _ => self.of_span(engine.window.as_ref()?),
         }
     }
@@ -77,8 +77,8 @@ impl Number {
             Self::Scheduled => span.scheduled,
             Self::Waiting => span.waiting,
             Self::Generated => span.generation_tokens_per_second,
-            Self::Context => Some(span.context_tokens_per_second),
-            Self::Iterations => Some(span.iterations_per_second),
+            Self::Context => span.context_tokens_per_second,
+            Self::Iterations => span.iterations_per_second,
             Self::LatencyMean => Some(span.iteration_seconds?.mean),
             Self::LatencyP99 => span.iteration_seconds?.p99,
             Self::FirstP50 => span.ttft_seconds?.p50,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use trtllm_engines::{EngineJudgement, EngineSlot, StartPhase};
+use trtllm_engines::{EngineJudgement, EngineSlot, StartPhase, Tells};
 use trtllm_fold::EngineTotals;
 use trtllm_verdict::verdict::Verdict;
 
@@ -72,18 +72,20 @@ pub struct LastPoll {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Totals {
-    pub iterations: u64,
+    /// Absent if the source has no iterations, like all that is summed over them.
+    pub iterations: Option<u64>,
     pub iterations_lost: u64,
     pub engine_restarts: u64,
-    pub requests_started: u64,
-    pub requests_completed: u64,
-    /// Absent if the engine reports only some iterations, like `generation_tokens` and the counters of speculative decoding.
+    /// Also absent if an iteration log does not tell it, like the blocks.
+    pub requests_started: Option<u64>,
+    pub requests_completed: Option<u64>,
+    /// Also absent if the engine reports only some iterations, like `generation_tokens` and the counters of speculative decoding.
     pub context_tokens: Option<u64>,
     pub generation_tokens: Option<u64>,
-    pub kv_cache_blocks_allocated: i64,
-    pub kv_cache_blocks_newly_allocated: i64,
-    pub kv_cache_blocks_reused: i64,
-    pub kv_cache_blocks_missed: i64,
+    pub kv_cache_blocks_allocated: Option<i64>,
+    pub kv_cache_blocks_newly_allocated: Option<i64>,
+    pub kv_cache_blocks_reused: Option<i64>,
+    pub kv_cache_blocks_missed: Option<i64>,
     pub spec_decode_draft_tokens: Option<u64>,
     pub spec_decode_accepted_tokens: Option<u64>,
     pub request_pauses: Option<u64>,
@@ -129,28 +131,30 @@ impl Engine {
             last_record_timestamp_seconds: engine.latest().map(|latest| seconds(latest.time_us)),
             orchestrator: engine.orchestrator().map(orchestrator),
             load: LoadJson::of(engine),
-            window: history::window(judged),
+            window: history::window(judged, engine.tells()),
             verdict: judged.verdict.verdict().cloned(),
-            totals: engine.orchestrator().is_none().then(|| Totals::of(engine.totals())),
+            totals: engine.orchestrator().is_none().then(|| Totals::of(engine.totals(), engine.tells())),
         }
     }
 }
 
 impl Totals {
-    fn of(totals: &EngineTotals) -> Self {
-        let complete = |total: u64| (!totals.is_sampled()).then_some(total);
+    fn of(totals: &EngineTotals, tells: Tells) -> Self {
+        let complete = |total: u64| (tells.iterations && !totals.is_sampled()).then_some(total);
+        let requests = |total: u64| (tells.requests || total > 0).then_some(total);
+        let blocks = |total: Option<i64>| total.or(tells.requests.then_some(0));
         Self {
-            iterations: totals.iterations,
+            iterations: tells.iterations.then_some(totals.iterations),
             iterations_lost: totals.losses.lost,
             engine_restarts: totals.engine_restarts,
-            requests_started: totals.requests_started,
-            requests_completed: totals.requests_completed,
+            requests_started: requests(totals.requests_started),
+            requests_completed: requests(totals.requests_completed),
             context_tokens: complete(totals.batch.tokens.context),
             generation_tokens: totals.batch.decoded_tokens().and_then(complete),
-            kv_cache_blocks_allocated: totals.kv.alloc_total_blocks.unwrap_or(0),
-            kv_cache_blocks_newly_allocated: totals.kv.alloc_new_blocks.unwrap_or(0),
-            kv_cache_blocks_reused: totals.kv.reused_blocks.unwrap_or(0),
-            kv_cache_blocks_missed: totals.kv.missed_blocks.unwrap_or(0),
+            kv_cache_blocks_allocated: blocks(totals.kv.alloc_total_blocks),
+            kv_cache_blocks_newly_allocated: blocks(totals.kv.alloc_new_blocks),
+            kv_cache_blocks_reused: blocks(totals.kv.reused_blocks),
+            kv_cache_blocks_missed: blocks(totals.kv.missed_blocks),
             spec_decode_draft_tokens: complete(totals.batch.spec_decode_draft_tokens),
             spec_decode_accepted_tokens: complete(totals.batch.spec_decode_accepted_tokens),
             request_pauses: totals.request_pauses,
@@ -160,4 +164,30 @@ impl Totals {
 
 fn seconds(micros: i64) -> f64 {
     micros as f64 / 1e6
+}
+
+#[cfg(test)]
+mod tests {
+    use trtllm_analysis::window::{Mark, Span};
+
+    use super::*;
+
+    #[test]
+    fn what_the_source_does_not_tell_is_absent() {
+        let names = |only_log, only_requests| {
+            let mut engine = trtllm_engines::Engine::starting();
+            (engine.source.only_log, engine.source.only_requests) = (only_log, only_requests);
+            let tells = engine.tells();
+            let mark = Mark::of(&engine.observed, 0.0);
+            let span = Span::between(&mark, &mark);
+            let totals = super::super::json::without_nulls(&Totals::of(engine.totals(), tells));
+            let numbers = super::super::json::without_nulls(&Numbers::of(&span, tells));
+            let names = |json: &serde_json::Value| json.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+            [names(&totals), names(&numbers)]
+        };
+        let all = names(false, false).map(|names| names.len());
+        assert_eq!(names(true, false).map(|names| names.len()), [all[0] - 6, all[1] - 2]);
+        let of_requests = [vec!["engineRestarts", "iterationsLost"], vec!["seconds"]];
+        assert_eq!(names(false, true), of_requests);
+    }
 }

@@ -4,7 +4,7 @@
 use serde_json::Value;
 
 use trtllm_analysis::window::{Mark, Span};
-use trtllm_engines::{EngineJudgement, EngineSlot, State};
+use trtllm_engines::{EngineJudgement, EngineSlot, State, Tells};
 use trtllm_records::EngineName;
 use trtllm_verdict::gpu_window::{GpuMark, GpuWindow};
 
@@ -18,8 +18,8 @@ pub(super) const WINDOW: f64 = 30.0;
 pub const MOST_SECONDS: f64 = 300.0;
 
 /// The numbers of the last half minute.
-pub(super) fn window(judged: &EngineJudgement) -> Option<Numbers> {
-    judged.window.span(WINDOW).map(|span| Numbers::of(&span))
+pub(super) fn window(judged: &EngineJudgement, tells: Tells) -> Option<Numbers> {
+    judged.window.span(WINDOW).map(|span| Numbers::of(&span, tells))
 }
 
 /// Slots of the last `seconds`, oldest first, of these engines and of all GPUs. `ago` counts the seconds from the end of a
@@ -34,14 +34,15 @@ pub fn history(state: &State, engines: &[std::sync::Arc<EngineSlot>], seconds: f
     text + "}"
 }
 
-fn of_engine(engine: &EngineSlot, seconds: f64) -> Value {
-    let slots = engine.with_judged(|judged| {
+fn of_engine(slot: &EngineSlot, seconds: f64) -> Value {
+    let tells = slot.lock().tells();
+    let slots = slot.with_judged(|judged| {
         let newest = judged.window.last().map_or(0.0, |mark| mark.at);
         let recent = |(_, mark): &(Span, &Mark)| newest - mark.at < seconds;
         let recent = judged.window.slots().filter(recent);
-        recent.map(|(span, mark)| Slot { ago: newest - mark.at, numbers: Numbers::of(&span) }).collect()
+        recent.map(|(span, mark)| Slot { ago: newest - mark.at, numbers: Numbers::of(&span, tells) }).collect()
     });
-    let EngineName { model, version, labels, .. } = engine.name.clone();
+    let EngineName { model, version, labels, .. } = slot.name.clone();
     without_nulls(&EngineHistory { model, version, labels: labels.into_iter().collect(), slots })
 }
 

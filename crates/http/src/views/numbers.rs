@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use trtllm_analysis::numbers::mean;
 use trtllm_analysis::window::{Distribution, Span};
-use trtllm_engines::Engine;
+use trtllm_engines::{Engine, Tells};
 use trtllm_fold::orchestrator::OrchestratorTotals;
 use trtllm_fold::rank_totals::{Rank, RankLoad};
 use trtllm_records::orchestrator::{Side, WorkerCounts};
@@ -83,12 +83,14 @@ impl RankLoadJson {
 #[serde(rename_all = "camelCase", default)]
 pub struct Numbers {
     pub seconds: f64,
-    pub iterations_per_second: f64,
-    pub busy_ratio: f64,
-    pub requests_started_per_second: f64,
-    pub requests_completed_per_second: f64,
-    pub context_tokens_per_second: f64,
-    /// Absent for static batches, whose records do not tell it.
+    /// Absent if the source has no iterations, like all that is summed over them.
+    pub iterations_per_second: Option<f64>,
+    pub busy_ratio: Option<f64>,
+    /// Also absent if the source is an iteration log.
+    pub requests_started_per_second: Option<f64>,
+    pub requests_completed_per_second: Option<f64>,
+    pub context_tokens_per_second: Option<f64>,
+    /// Also absent for static batches, whose records do not tell it.
     pub generation_tokens_per_second: Option<f64>,
     /// Mean over iterations, like the next two fields.
     pub scheduled: Option<f64>,
@@ -102,8 +104,6 @@ pub struct Numbers {
     pub e2e_seconds: Option<TimesJson>,
     pub queue_seconds: Option<TimesJson>,
     pub objectives_met_ratio: Option<f64>,
-    pub failed_per_second: f64,
-    pub cancelled_per_second: f64,
 }
 
 /// JSON of `/api/v1`: the mean and the quantiles of a distribution in seconds.
@@ -118,16 +118,16 @@ pub struct TimesJson {
 
 impl Numbers {
     #[must_use]
-    pub fn of(span: &Span) -> Self {
+    pub fn of(span: &Span, tells: Tells) -> Self {
         let (counts, sums, times) = (&span.counts, &span.sums, &span.distributions);
         Self {
             seconds: span.seconds,
-            iterations_per_second: span.rate(counts.iterations),
-            busy_ratio: span.busy(),
-            requests_started_per_second: span.rate(counts.started),
-            requests_completed_per_second: span.rate(counts.completed),
-            context_tokens_per_second: span.rate(sums.work.context_tokens * span.sampling),
-            generation_tokens_per_second: (sums.static_slots <= 0.0)
+            iterations_per_second: tells.iterations.then(|| span.rate(counts.iterations)),
+            busy_ratio: tells.iterations.then(|| span.busy()),
+            requests_started_per_second: tells.requests.then(|| span.rate(counts.started)),
+            requests_completed_per_second: tells.requests.then(|| span.rate(counts.completed)),
+            context_tokens_per_second: tells.iterations.then(|| span.rate(sums.work.context_tokens * span.sampling)),
+            generation_tokens_per_second: (tells.iterations && sums.static_slots <= 0.0)
                 .then(|| span.rate(sums.decoded_tokens * span.sampling)),
             scheduled: mean(sums.scheduled, sums.iterations),
             waiting: mean(sums.backlog, sums.iterations),
@@ -139,8 +139,6 @@ impl Numbers {
             e2e_seconds: TimesJson::of(&times.e2e),
             queue_seconds: TimesJson::of(&times.queue),
             objectives_met_ratio: mean(counts.all.met, counts.all.met + counts.all.missed),
-            failed_per_second: span.rate(span.failed()),
-            cancelled_per_second: span.rate(counts.cancelled),
         }
     }
 }

@@ -32,7 +32,6 @@ impl EngineSeries {
         slot.with_judged(|judged| {
             let view = EngineView {
                 engine,
-                source: self.name.source,
                 totals: engine.totals(),
                 requests: engine.requests(),
                 times: &engine.requests().times,
@@ -141,6 +140,28 @@ mod tests {
         };
         use trtllm_fold::EngineState::{Busy, Stalled};
         assert_eq!([Busy, Stalled].map(has_headroom), [true, false]);
+    }
+
+    #[test]
+    fn what_a_source_of_finished_requests_does_not_tell_is_absent() {
+        let shown = |only_requests| {
+            let sets = CompatSets { triton_core: true, ..CompatSets::default() };
+            let page = page_of(|engine| engine.source.only_requests = only_requests, sets);
+            [
+                Id::Iterations,
+                Id::RequestsStarted,
+                Id::RequestsCompleted,
+                Id::ContextTokens,
+                Id::GenerationTokens,
+                Id::KvBlocksReused,
+                Id::SpecDraftTokens,
+                Id::InferenceExecCount,
+            ]
+            .map(|id| page.samples().iter().any(|sample| sample.metric == id))
+        };
+        assert_eq!([shown(false), shown(true)], [[true; 8], [false; 8]]);
+        let page = page_of(|_| {}, CompatSets { triton_core: true, ..CompatSets::default() });
+        assert!(page.samples().iter().all(|sample| sample.metric != Id::InferenceRequestFailure), "no reason is known");
     }
 
     #[test]

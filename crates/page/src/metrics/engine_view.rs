@@ -14,15 +14,13 @@ use trtllm_records::gpu::EngineGpus;
 use trtllm_records::iteration::SpecDecodingStats;
 use trtllm_what_if::Headroom;
 
-use trtllm_engines::{Engine, EngineJudgement};
+use trtllm_engines::{Engine, EngineJudgement, Tells};
 
 use super::value::seen;
 
 /// One engine at one moment.
 pub(super) struct EngineView<'e> {
     pub(super) engine: &'e Engine,
-    /// The kind of its source, such as `socket`.
-    pub(super) source: &'static str,
     pub(super) totals: &'e EngineTotals,
     pub(super) requests: &'e RequestTotals,
     pub(super) times: &'e RequestTimes,
@@ -48,14 +46,18 @@ impl EngineView<'_> {
         self.orchestrator().filter(|_| !self.engine.state.is_stale())
     }
 
-    /// A sum over records. Absent if it is 0 and the source is an iteration log, which does not tell it.
+    /// A sum over records. Absent if it is 0 and the source does not tell it.
     pub(super) fn told<T: Default + PartialEq>(&self, sum: T) -> Option<T> {
-        Some(sum).filter(|sum| !self.engine.source.only_log || *sum != T::default())
+        Some(sum).filter(|sum| self.engine.tells().requests || *sum != T::default())
     }
 
-    /// Sums over all iterations. Absent if the engine reports only some iterations.
+    pub(super) fn iterations(&self) -> Option<u64> {
+        self.engine.tells().iterations.then_some(self.totals.iterations)
+    }
+
+    /// Sums over all iterations. Absent if the engine reports only some iterations, or none.
     pub(super) fn batch(&self) -> Option<&BatchSums> {
-        (!self.totals.is_sampled()).then_some(&self.totals.batch)
+        (self.engine.tells().iterations && !self.totals.is_sampled()).then_some(&self.totals.batch)
     }
 
     /// The sums of an engine that has drafted tokens.

@@ -27,7 +27,7 @@ fn parts<'e>(engine: &EngineView<'e>) -> Option<&'e RequestParts> {
 families! {
     EngineCounters of EngineView<'_> => FamilyWriter<'_>;
 
-    Iterations(|engine| engine.totals.iterations) = ENGINE.counter("nv_trt_llm_iterations_total").in_default().stable()
+    Iterations(|engine| engine.iterations()) = ENGINE.counter("nv_trt_llm_iterations_total").in_default().stable()
         .help("Iterations reported by the engine, each counted once.").feeds("iter");
     IterationsLost(|engine| engine.totals.losses.lost) =
         ENGINE.counter("nv_trt_llm_iterations_lost_total").in_default().stable()

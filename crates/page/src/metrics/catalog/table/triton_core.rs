@@ -13,14 +13,14 @@ families! {
         TRITON_CORE.legacy_counter("nv_inference_request_success")
         .help("Number of successful inference requests, all batch sizes").like(Id::RequestsCompleted);
     InferenceRequestFailure(|engine, series| {
-        let [_, _, timeout, cancelled, other] = engine.requests.finished.unwrap_or_default();
+        let [_, _, timeout, cancelled, other] = engine.requests.finished?;
         series.all([0, cancelled, timeout.saturating_add(other), 0].map(Some))
     }) = TRITON_CORE.legacy_counter("nv_inference_request_failure")
         .by("reason", &["BACKEND", "CANCELED", "OTHER", "REJECTED"])
         .help("Number of failed inference requests, all batch sizes").feeds("finishReason");
     InferenceCount(|engine| engine.requests.succeeded) = TRITON_CORE.legacy_counter("nv_inference_count")
         .help("Number of inferences performed (does not include cached requests)").like(Id::InferenceRequestSuccess);
-    InferenceExecCount(|engine| engine.totals.iterations) = TRITON_CORE.legacy_counter("nv_inference_exec_count")
+    InferenceExecCount(|engine| engine.iterations()) = TRITON_CORE.legacy_counter("nv_inference_exec_count")
         .help("Number of model executions performed (does not include cached requests)").like(Id::Iterations);
     InferenceRequestDuration(|engine| engine.microseconds(engine.times.e2e_latency.sum())) =
         TRITON_CORE.legacy_counter("nv_inference_request_duration_us")
