@@ -1,6 +1,6 @@
 //! The list of all engines.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
@@ -24,6 +24,8 @@ pub struct State {
     pub recorder: OnceLock<RecorderCounts>,
     /// Whether the file of --config.file was last read and applied without an error. `None` without a file.
     pub config_reload: Mutex<Option<bool>>,
+    /// Every source has been polled successfully once. That stays so when sources or publishers join.
+    pub was_ready: AtomicBool,
     /// What discovery found at each address, as text for people.
     pub discovery: Mutex<Vec<(String, String)>>,
 }
@@ -39,6 +41,7 @@ impl State {
             refused_publishers: RefusedPublishers::default(),
             recorder: OnceLock::new(),
             config_reload: Mutex::default(),
+            was_ready: AtomicBool::default(),
             discovery: Mutex::default(),
         };
         for (index, name) in engines.into_iter().enumerate() {

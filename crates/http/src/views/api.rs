@@ -4,6 +4,7 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use axum::http::StatusCode;
 use serde_json::Value;
@@ -70,7 +71,7 @@ pub fn model(state: &State, query: &str) -> Result<Value, InvalidQuery> {
     Ok(without_nulls(&Versioned::new(Model::of(&slot, None))))
 }
 
-/// The sources that were never polled successfully, one line each; `None` if there is no such source. If the exporter
+/// The sources that were never polled successfully, one line each; `None` for good once there was no such source. If the exporter
 /// is a sidecar, its readiness decides whether the engine's pod gets traffic, so later failures must not change it.
 #[must_use]
 pub fn not_ready(state: &State) -> Option<String> {
@@ -80,7 +81,12 @@ pub fn not_ready(state: &State) -> Option<String> {
         // What `auto` and `kubernetes:` find later must not change the readiness of the exporter.
         (!engine.source.ready && !slot.origin.is_found).then(|| format!("{} ({}): {why}\n", name.words(), name.source))
     };
-    Some(state.slots().iter().filter_map(missing).collect::<String>()).filter(|missing| !missing.is_empty())
+    if state.was_ready.load(Ordering::Relaxed) {
+        return None;
+    }
+    let missing: String = state.slots().iter().filter_map(missing).collect();
+    state.was_ready.fetch_or(missing.is_empty(), Ordering::Relaxed);
+    Some(missing).filter(|missing| !missing.is_empty())
 }
 
 const ENDPOINT_ERROR: &str = "an endpoint of the server cannot be read; see the log";
@@ -204,5 +210,21 @@ fn find_engine(engine: &str, state: &State) -> Result<Arc<EngineSlot>, InvalidQu
             let error = format!("engine={engine} is ambiguous; use one of {}", names(several));
             Err(InvalidQuery::new(StatusCode::BAD_REQUEST, "engine", error))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ready_exporter_stays_ready_when_a_source_joins() {
+        let state = State::new(vec![EngineName::new("m", "1", "test")]);
+        assert!(not_ready(&state).is_some());
+        state.slots()[0].lock().source.ready = true;
+        assert_eq!(not_ready(&state), None);
+        let name = EngineName::new("n", "1", "test");
+        state.add(&trtllm_engines::SourceIndex::new(1), name, trtllm_engines::EngineOrigin::default(), None);
+        assert_eq!(not_ready(&state), None);
     }
 }
