@@ -34,11 +34,6 @@ pub(super) async fn gateway(Shared(pages): Shared<Arc<Pages>>, request: Request)
     scrape(&pages, Selection::Gateway, request.headers())
 }
 
-/// The metrics page with trtllm-serve's names, whatever `--metrics.compat` says.
-pub(super) async fn trtllm_serve(Shared(pages): Shared<Arc<Pages>>, request: Request) -> Response {
-    scrape(&pages, Selection::TrtllmServe, request.headers())
-}
-
 /// 200 while the exporter's own tasks make progress. Failures of engines and GPUs do not change it.
 pub(super) fn healthy(heartbeats: &Heartbeats) -> Response {
     match heartbeats.stalled() {

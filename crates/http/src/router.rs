@@ -103,18 +103,18 @@ pub fn all(
     heartbeats: &Arc<Heartbeats>,
 ) -> Router {
     let RouterOptions { telemetry_path, compat, profile, max_requests, allowed_hosts } = options;
-    let all_pages = Arc::new(Pages::new(Arc::clone(state), compat, profile, Arc::clone(metrics)));
-    let pages = Router::new()
-        // The path may have segments that begin with `:`, which axum 0.7 took for parameters.
-        .without_v07_checks()
-        .route(&format!("{telemetry_path}/gateway"), get(handlers::gateway))
-        // Tools made for trtllm-serve read this path, even if it is that of the metrics page.
-        .route(TRTLLM_SERVE_PATH, get(handlers::trtllm_serve));
+    let pages_with = |compat| Arc::new(Pages::new(Arc::clone(state), compat, profile, Arc::clone(metrics)));
+    // The path may have segments that begin with `:`, which axum 0.7 took for parameters.
+    let pages = Router::new().without_v07_checks().route(&format!("{telemetry_path}/gateway"), get(handlers::gateway));
     let pages = match telemetry_path.0 == TRTLLM_SERVE_PATH {
         true => pages,
         false => pages.route(&telemetry_path.0, get(handlers::metrics)),
     };
-    let pages = pages.with_state(all_pages);
+    // Tools made for trtllm-serve read this path, even if it is that of the metrics page.
+    let of_trtllm_serve = Router::new()
+        .route(TRTLLM_SERVE_PATH, get(handlers::metrics))
+        .with_state(pages_with(CompatSets { trtllm: true, ..compat }));
+    let pages = pages.with_state(pages_with(compat)).merge(of_trtllm_serve);
     let page = HtmlPage::new(&telemetry_path.0);
     let views = Router::new()
         .route("/", get(async move || handlers::html_page(&page)))

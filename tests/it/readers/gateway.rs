@@ -153,6 +153,9 @@ fn the_page_of_trtllm_serve_has_its_names_without_a_flag() {
     assert!(page.families.iter().any(|(name, _)| name == "trtllm_num_requests_running"));
     assert!(page.families.iter().any(|(name, _)| name == "nv_trt_llm_iterations_total"));
     assert!(!daemon.page().families.iter().any(|(name, _)| name.starts_with("trtllm_num_")));
+    let page = Page::parse(&daemon.text("/prometheus/metrics?collect[]=compat"));
+    assert!(page.families.iter().all(|(name, _)| name.starts_with("trtllm_")), "{:?}", page.families);
+    assert_eq!(daemon.get("/prometheus/metrics?collect[]=none").status, 400);
     // A user may also set `--web.telemetry-path` to `/prometheus/metrics`.
     let chosen = Daemon::start(&["--source", "sim:", "--web.telemetry-path", "/prometheus/metrics"]);
     chosen.text("/prometheus/metrics");

@@ -37,8 +37,6 @@ struct AllSeries {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Selection {
     All,
-    /// All families. trtllm-serve's names are included even if `--metrics.compat` does not name them.
-    TrtllmServe,
     /// One bit for each of [`Group::ALL`].
     Groups(u8),
     /// What the endpoint picker of a Kubernetes gateway reads: five series, under Triton's and under trtllm-serve's
@@ -58,7 +56,7 @@ impl Selection {
 
     fn contains(self, group: Group) -> bool {
         match self {
-            Self::All | Self::TrtllmServe => true,
+            Self::All => true,
             Self::Groups(bits) => bits & (1 << (group as u8)) != 0,
             Self::Gateway => false,
         }
@@ -94,11 +92,10 @@ impl PageBuilder {
     }
 
     fn engines(&self, state: &State, selection: Selection, page: &mut Page) {
-        let compat = CompatSets { trtllm: self.compat.trtllm || selection == Selection::TrtllmServe, ..self.compat };
         for (series, engine) in self.series(state).iter() {
             match selection {
                 Selection::Gateway => series.write_gateway(engine, page),
-                _ => series.write(engine, compat, page),
+                _ => series.write(engine, self.compat, page),
             }
         }
     }
