@@ -71,13 +71,13 @@ impl Counter {
             let rise = kind.rise(point.reading, reading, at.saturating_sub(point.at))?;
             Some(point.total.saturating_add(rise))
         };
-        let restarted = || {
-            let total = if kind.since_exporter { last.total } else { reading };
-            (may_restart && reading < last.reading).then_some(total)
-        };
+        // A counter of 32 bits that has restarted has not wrapped.
+        let has_restarted = may_restart && reading < last.reading;
+        let restarted = || has_restarted.then_some(if kind.since_exporter { last.total } else { reading });
+        let continued = from(last).filter(|_| !has_restarted);
         // If the reading continues both, it counts from where less was added.
         let returned = self.before_jump.and_then(from);
-        let total = from(last).into_iter().chain(returned).min().map(|total| total.max(last.total)).or_else(restarted);
+        let total = continued.into_iter().chain(returned).min().map(|total| total.max(last.total)).or_else(restarted);
         if returned.is_some() {
             self.before_jump = None;
         }
@@ -159,6 +159,15 @@ mod tests {
             let mut total = |reading, second| counter.total(reading, Duration::from_secs(second), kind);
             assert_eq!([total(500, 9), total(1_000, 10)], [Some(expected[1]), Some(expected[2])]);
         }
+    }
+
+    #[test]
+    fn a_counter_of_32_bits_that_restarts_after_a_long_time_has_not_wrapped() {
+        let mut counter = Counter::default();
+        counter.total(12, Duration::ZERO, PCIE_REPLAYS);
+        counter.may_restart = true;
+        assert_eq!(counter.total(0, Duration::from_secs(2 * 3600), PCIE_REPLAYS), Some(0));
+        assert_eq!(counter.total(3, Duration::from_secs(2 * 3600 + 1), PCIE_REPLAYS), Some(3));
     }
 
     #[test]
