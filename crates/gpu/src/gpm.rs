@@ -99,9 +99,11 @@ impl<'nvml> GpmSampler<'nvml> {
             return current.activity;
         }
         // nvml-wrapper 0.13 frees a sample in its Drop and panics without this symbol, so no sample is taken then.
-        let usable = device.nvml().lib().nvmlGpmSampleFree.is_ok();
+        if device.nvml().lib().nvmlGpmSampleFree.is_err() {
+            return GpuActivity::default();
+        }
         if self.supported.is_none() {
-            self.supported = probe.call("gpm_support", || if usable { device.gpm_support() } else { Ok(false) });
+            self.supported = probe.call("gpm_support", || device.gpm_support());
         }
         if self.supported != Some(true) {
             return GpuActivity::default();

@@ -177,7 +177,10 @@ impl<'m> Probe<'m> {
     fn record_failure(&mut self, field: NvmlField, error: &NvmlError) {
         match classify(error) {
             (_, ErrorScope::Unsupported) => {
-                self.answered += 1;
+                // The library itself, and not the GPU, says that it does not have a function.
+                if !matches!(error, NvmlError::FailedToLoadSymbol(_) | NvmlError::FunctionNotFound) {
+                    self.answered += 1;
+                }
                 self.unsupported.add(field);
             }
             (error, scope) => {
@@ -234,6 +237,9 @@ mod tests {
             let mut probe = Probe::new(&current_call, &mut unsupported, &mut counters);
             assert_eq!(probe.call("fan", || Ok(1)), None);
             probe.call("temperature", || Err::<u32, _>(error));
+            assert_eq!(probe.state(), Ok(state));
+            // Nor does a function that the library does not have.
+            probe.call("new", || Err::<u32, _>(NvmlError::FunctionNotFound));
             assert_eq!(probe.state(), Ok(state));
         }
     }
