@@ -23,12 +23,12 @@ pub(super) struct GpuTracker {
     logged_unmatched: BTreeSet<String>,
     /// The inventory without its GPUs and pods.
     inventory: GpuInventory,
-    /// Every GPU by its UUID and the NVML index at which it was last seen.
-    gpus: BTreeMap<(String, u32), TrackedGpu>,
-    /// UUID of the GPU that was last seen at each index.
+    /// Every GPU by its UUID.
+    gpus: BTreeMap<String, TrackedGpu>,
+    /// UUID of the GPU that was last seen at each index. A GPU has one index.
     by_index: BTreeMap<u32, String>,
     /// The latest state of each index that was reported in this session; `None` for a GPU that is not shown, because the filter
-    /// excludes it or its UUID is blank.
+    /// excludes it, or its UUID is blank or that of a lower index.
     states: BTreeMap<u32, Option<GpuState>>,
     /// The indexes that were identified in this session.
     identified: BTreeSet<u32>,
@@ -166,9 +166,7 @@ impl GpuTracker {
 
     /// The worker of this GPU has ended.
     pub(super) fn worker_missing(&mut self, index: u32) {
-        if !matches!(self.states.get(&index), Some(None)) {
-            self.set_state(index, GpuState::Lost, None);
-        }
+        self.set_state(index, GpuState::Lost, None);
     }
 
     /// The thread of this GPU cannot be started.
@@ -205,19 +203,17 @@ impl GpuTracker {
     pub(super) fn inventory(&self) -> GpuInventory {
         let listed = self.gpus.values().filter(|gpu| gpu.is_listed);
         let mut gpus: Vec<Gpu> = listed.map(|gpu| gpu.snapshot.clone()).collect();
-        // The series of two GPUs with the same UUID would be the same, so only that with the lower index is shown.
-        let listed = gpus.len();
-        gpus.dedup_by(|other, gpu| other.identity.uuid == gpu.identity.uuid);
-        let duplicates = listed - gpus.len();
         gpus.sort_by_key(|gpu| gpu.identity.index);
         let (pods, pods_with_other_gpus) = device_assignment::resolve(&self.assignments, &gpus);
-        let excluded = self.states.values().filter(|state| state.is_none()).count() + duplicates;
-        GpuInventory { gpus, pods, pods_with_other_gpus, excluded, ..self.inventory.clone() }
+        let excluded = self.states.values().filter(|state| state.is_none()).count();
+        // With a filter, only GPUs with a UUID were ever expected.
+        let never_shown = if self.filter.includes_all() { u32::try_from(excluded).unwrap_or(u32::MAX) } else { 0 };
+        let expected = self.inventory.expected.saturating_sub(never_shown);
+        GpuInventory { gpus, pods, pods_with_other_gpus, excluded, expected, ..self.inventory.clone() }
     }
 
     fn gpu_at(&mut self, index: u32) -> Option<&mut TrackedGpu> {
-        let uuid = self.by_index.get(&index)?;
-        self.gpus.get_mut(&(uuid.clone(), index))
+        self.gpus.get_mut(self.by_index.get(&index)?)
     }
 
     fn identify(&mut self, identity: GpuIdentity, failures: &[CallFailure]) {
@@ -225,34 +221,40 @@ impl GpuTracker {
             tracing::warn!(gpu_uuid = %identity.uuid, call, error, "some GPU identity fields are unavailable");
         }
         let GpuIdentity { uuid, index, .. } = &identity;
-        let key = (uuid.clone(), *index);
-        self.identified.insert(*index);
-        if !self.gpus.contains_key(&key) {
-            let (here, before): (Vec<_>, Vec<_>) = self
-                .gpus
-                .keys()
-                .filter(|(other, _)| other == uuid)
-                .partition(|(_, other)| self.identified.contains(other) && self.by_index.get(other) == Some(uuid));
-            if let Some((_, other)) = here.first() {
-                tracing::warn!(gpu_uuid = %uuid, index, other, "two GPUs have the same UUID, so only the first is shown; compare with nvidia-smi -L");
-            }
-            // A GPU of an earlier session may have another index now.
-            let before = before.first().copied().cloned();
-            let gpu = before.and_then(|before| self.gpus.remove(&before)).unwrap_or_default();
-            self.gpus.insert(key.clone(), gpu);
-        }
         // If another GPU has taken this index, the previous GPU is no longer visible to NVML.
-        if let Some(previous) = self.by_index.insert(*index, uuid.clone()).filter(|previous| previous != uuid)
-            && let Some(gpu) = self.gpus.get_mut(&(previous, *index))
+        if let Some(previous) = self.by_index.remove(index).filter(|previous| previous != uuid)
+            && let Some(gpu) = self.gpus.get_mut(&previous)
         {
             gpu.set_state(GpuState::Lost, None);
         }
-        self.gpus.entry(key).or_default().snapshot.identity = identity;
+        self.identified.insert(*index);
+        self.states.remove(index);
+        // A GPU of an earlier session may have another index now.
+        let other = self.by_index.iter().find(|(_, known)| *known == uuid).map(|(other, _)| *other);
+        if let Some(other) = other.filter(|other| self.identified.contains(other)) {
+            // The series of two GPUs with the same UUID would be the same.
+            let hidden = other.max(*index);
+            self.states.insert(hidden, None);
+            tracing::warn!(gpu_uuid = %uuid, index, other, "two GPUs have the same UUID, so only the first is shown; compare with nvidia-smi -L");
+            if hidden == *index {
+                return;
+            }
+            self.gpus.remove(uuid);
+        }
+        if let Some(other) = other {
+            self.by_index.remove(&other);
+        }
+        self.by_index.insert(*index, uuid.clone());
+        let gpu = self.gpus.entry(uuid.clone()).or_default();
+        gpu.snapshot.identity = identity;
         self.inventory.expected = self.inventory.expected.max(u32::try_from(self.gpus.len()).unwrap_or(u32::MAX));
     }
 
-    /// `call`: the NVML call that led to the state.
+    /// `call`: the NVML call that led to the state. A GPU that is not shown has no state until it is identified again.
     fn set_state(&mut self, index: u32, state: GpuState, call: Option<&'static str>) {
+        if self.states.get(&index) == Some(&None) {
+            return;
+        }
         let previous = self.states.insert(index, Some(state));
         match self.gpu_at(index) {
             Some(gpu) => gpu.set_state(state, call),

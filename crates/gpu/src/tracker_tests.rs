@@ -21,6 +21,7 @@ fn tracker_selecting(gpus: u32, uuids: &[&str]) -> GpuTracker {
     let mut tracker = GpuTracker::new(Arc::new(GpuFilter::new(&uuids, |_| None)));
     tracker.inventory.nvml = NvmlState::Up;
     tracker.enumerated = gpus;
+    tracker.inventory.expected = if uuids.is_empty() { gpus } else { 0 };
     tracker
 }
 
@@ -62,11 +63,11 @@ fn a_failed_call_of_a_slow_poll_does_not_succeed_again_with_a_fast_poll() {
     let failed = CallFailure { call: "field_values", error: "unknown" };
     for outcome in [slow_poll(&[failed]), polled(70.0, 0.0), slow_poll(&[failed]), polled(70.0, 0.0)] {
         report(&mut tracker, 0, outcome, &[]);
-        assert_eq!(tracker.gpus[&(A.to_owned(), 0)].failing_slow, [failed].into());
+        assert_eq!(tracker.gpus[A].failing_slow, [failed].into());
     }
     assert_eq!(tracker.inventory().read_errors, [ReadError { call: "field_values", error: "unknown", count: 2 }]);
     report(&mut tracker, 0, slow_poll(&[]), &[]);
-    assert_eq!(tracker.gpus[&(A.to_owned(), 0)].failing_slow, [].into());
+    assert_eq!(tracker.gpus[A].failing_slow, [].into());
 }
 
 #[test]
@@ -83,7 +84,7 @@ fn of_two_gpus_with_the_same_uuid_only_the_first_is_shown_whichever_is_identifie
         }
         tracker.stalled(1, "power_usage");
         let inventory = tracker.inventory();
-        assert_eq!((inventory.gpus.len(), inventory.expected, inventory.excluded), (1, 2, 1), "{order:?}");
+        assert_eq!((inventory.gpus.len(), inventory.expected, inventory.excluded), (1, 1, 1), "{order:?}");
         let shown = &inventory.gpus[0];
         assert_eq!((shown.identity.index, shown.state), (0, GpuState::Ok));
         assert_eq!(shown.readings.power_usage_watts, Some(100.0));
@@ -102,11 +103,12 @@ fn a_gpu_with_a_blank_uuid_is_not_shown_until_it_has_one() {
     }
     report(&mut tracker, 0, polled(70.0, 0.0), &[]);
     let inventory = tracker.inventory();
-    assert_eq!((inventory.gpus.len(), inventory.excluded), (1, 1));
+    assert_eq!((inventory.gpus.len(), inventory.expected, inventory.excluded), (1, 1, 1));
     assert_eq!(inventory.read_errors, [ReadError { call: "uuid", error: "impossible", count: 2 }]);
     report(&mut tracker, 1, identified(1, B), &[]);
     report(&mut tracker, 1, polled(80.0, 0.0), &[]);
     assert_eq!((gpu(&tracker, B).state, tracker.inventory().excluded), (GpuState::Ok, 0));
+    assert_eq!(tracker.inventory().expected, 2);
 }
 
 #[test]
