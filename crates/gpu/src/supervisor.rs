@@ -220,7 +220,10 @@ impl Supervisor {
             match self.receive(Instant::now() + step)? {
                 // A worker sends its last report before it ends, so an empty inbox means that no report is missing.
                 None => {
-                    ended.into_iter().for_each(|index| self.tracker.worker_missing(index));
+                    let died: Vec<u32> =
+                        ended.into_iter().filter(|index| self.tracker.worker_missing(*index)).collect();
+                    // They have panicked. Each gets a new worker with the next step.
+                    self.workers.retain(|worker| !died.contains(&worker.index));
                     self.publisher.schedule();
                 }
                 Some(Event::Report(report)) if report.session == session.number => {

@@ -164,9 +164,10 @@ impl GpuTracker {
         self.set_state(index, GpuState::Stalled, Some(call));
     }
 
-    /// The worker of this GPU has ended.
-    pub(super) fn worker_missing(&mut self, index: u32) {
+    /// The worker of this GPU has ended. Returns whether it needs a new one, because the GPU should be shown.
+    pub(super) fn worker_missing(&mut self, index: u32) -> bool {
         self.set_state(index, GpuState::Lost, None);
+        self.states.get(&index).is_some_and(Option::is_some)
     }
 
     /// The thread of this GPU cannot be started.

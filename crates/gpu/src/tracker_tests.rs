@@ -142,6 +142,15 @@ fn excluded_gpus_do_not_keep_a_session_open() {
 }
 
 #[test]
+fn a_worker_that_died_is_replaced_unless_its_gpu_is_not_shown() {
+    let mut tracker = tracker_selecting(2, &[A]);
+    report(&mut tracker, 0, identified(0, A), &[]);
+    report(&mut tracker, 1, WorkerOutcome::Excluded, &[]);
+    assert_eq!([0, 1].map(|index| tracker.worker_missing(index)), [true, false]);
+    assert_eq!(gpu(&tracker, A).state, GpuState::Lost);
+}
+
+#[test]
 fn a_gpu_that_returns_at_another_index_is_the_same_gpu() {
     let mut tracker = tracker(2);
     report(&mut tracker, 0, identified(0, A), &[]);
