@@ -35,7 +35,7 @@ use trtllm_service::log;
 use trtllm_service::process::{self, Trimming};
 use trtllm_service::shutdown::{self, Shutdown};
 use trtllm_service::small_file;
-use trtllm_service::supervise::Heartbeats;
+use trtllm_service::supervise::{self, Heartbeats, Task};
 use trtllm_sources::socket::{Admission, Publishers};
 
 use drivers::Drivers;
@@ -204,7 +204,9 @@ async fn start(
     let recorder = start_recorder(cli, &state)?;
     let mut drivers = Drivers::start(cli, engines, (sockets, recorder.clone()), &state, &heartbeats);
     tokio::spawn(Arc::clone(&state).keep_judging(stop.clone()));
-    tokio::spawn(Arc::clone(&state).keep_capacities(stop.clone()));
+    let (of_capacities, ended) = (Arc::clone(&state), stop.clone());
+    let capacities = move || Arc::clone(&of_capacities).keep_capacities(ended.clone());
+    tokio::spawn(supervise::restart_after_panic(Task::Fold, capacities));
     let pages = pages(cli, &state, web, listeners, &heartbeats, max_connections);
     let tls = pages.tls.is_some();
     let health = HttpServer {

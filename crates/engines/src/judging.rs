@@ -22,7 +22,7 @@ use trtllm_verdict::input::{EngineFacts, Notices, Silence, VerdictInput};
 use trtllm_verdict::judge::{judge, judge_orchestrator};
 
 use super::engine::Engine;
-use super::judgement::EngineJudgement;
+use super::judgement::{EngineJudgement, HostJudgement};
 use super::slot::EngineSlot;
 use super::source::StartPhase;
 use super::state::State;
@@ -54,7 +54,9 @@ impl State {
     /// Ends a time slot and judges. `at`: seconds of a clock that never runs backwards. `wall`: seconds since 1970.
     pub fn judge(&self, at: f64, wall: f64) {
         let inventory = self.gpus();
-        self.judge_host(&inventory, at);
+        if supervise::catch_now(Task::Fold, || self.judge_host(&inventory, at)).is_err() {
+            *self.host.lock() = HostJudgement::default();
+        }
         for slot in self.slots().iter() {
             // While NVML is closed or broken, its GPUs say nothing about the engine.
             let gpus = if inventory.nvml == NvmlState::Up { self.gpus_of(slot) } else { Vec::new() };
