@@ -18,6 +18,7 @@ use sd_notify::NotifyState;
 use tokio::signal::unix::Signal;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
+use tokio::time::{Interval, MissedTickBehavior};
 
 use crate::cli::{self, Cli};
 use trtllm_config::{ConfigError, EngineConfig, SourceSpec};
@@ -32,7 +33,7 @@ use trtllm_page::metrics::own::{HttpMetrics, HttpRefusal};
 use trtllm_recording::recorder::{Recorder, RecorderError};
 use trtllm_records::RecorderCounts;
 use trtllm_service::log;
-use trtllm_service::process::{self, Trimming};
+use trtllm_service::process;
 use trtllm_service::shutdown::{self, Shutdown};
 use trtllm_service::small_file;
 use trtllm_service::supervise::{self, Heartbeats, Task};
@@ -45,10 +46,10 @@ pub use prepare::{Prepared, StartError, prepare};
 
 /// Limit of the publishers of all ingest sockets: enough for 64 engines while new processes replace theirs.
 const MAX_PUBLISHERS: usize = 256;
-/// Interval between checks of the memory and of the heartbeats of the tasks.
+/// Interval between checks of the heartbeats of the tasks.
 const WATCH: Duration = Duration::from_secs(1);
-/// Interval between these checks while the memory of the process grows.
-const WATCH_GROWTH: Duration = Duration::from_millis(100);
+/// How often freed memory is given back to the system.
+const GIVE_BACK: Duration = Duration::from_secs(10);
 /// How long the drivers may take to stop. Kubernetes kills a process after 30 s.
 const DRIVERS_STOP: Duration = Duration::from_secs(10);
 /// How long the recorder may take to write its last lines.
@@ -242,25 +243,35 @@ async fn start(
     Ok(Daemon { servers, drivers, recorder, gpus, state })
 }
 
-/// Reports to systemd's watchdog while all tasks make progress, and logs a task that does not. Gives freed memory back to the system,
-/// more often while the process grows.
+/// Reports to systemd's watchdog while all tasks make progress, and logs a task that does not. Gives freed memory back.
 async fn watch_tasks(heartbeats: Arc<Heartbeats>, mut stop: Shutdown) {
     let watchdog = sd_notify::watchdog_enabled();
-    let watch = watchdog.map_or(WATCH, |timeout| WATCH.min(timeout / 2));
-    let mut trimming = Trimming::default();
+    let mut checks = every(WATCH);
+    let mut reports = every(watchdog.map_or(WATCH, |timeout| WATCH.min(timeout / 2)));
+    let mut give_backs = every(GIVE_BACK);
     loop {
-        let pause = if trimming.tick() { watch.min(WATCH_GROWTH) } else { watch };
         tokio::select! {
-            () = tokio::time::sleep(pause) => {}
+            _ = checks.tick() => {
+                for task in heartbeats.check() {
+                    tracing::error!(task, "a task makes no progress; restart the exporter and report this bug");
+                }
+            }
+            _ = reports.tick() => {
+                if watchdog.is_some() && heartbeats.stalled().is_none() {
+                    systemd::notify(&[NotifyState::Watchdog]);
+                }
+            }
+            _ = give_backs.tick() => process::give_back_memory(),
             () = stop.wait() => return,
         }
-        for task in heartbeats.check() {
-            tracing::error!(task, "a task makes no progress; restart the exporter and report this bug");
-        }
-        if watchdog.is_some() && heartbeats.stalled().is_none() {
-            systemd::notify(&[NotifyState::Watchdog]);
-        }
     }
+}
+
+/// Ticks that are not made up for after a time in which the process did not run.
+fn every(period: Duration) -> Interval {
+    let mut ticks = tokio::time::interval(period);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    ticks
 }
 
 /// The server of all pages.
@@ -341,6 +352,22 @@ mod tests {
     use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_task_of_a_process_that_grows_is_stalled_after_thirty_seconds_and_not_before() {
+        let heartbeats = Arc::new(Heartbeats::default());
+        let _silent = heartbeats.register("a".to_owned());
+        let (_trigger, stop) = shutdown::channel();
+        tokio::spawn(watch_tasks(Arc::clone(&heartbeats), stop));
+        let mut grown = Vec::new();
+        for _ in 0..50 {
+            grown.push(vec![1_u8; 1_200_000]);
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        assert_eq!(heartbeats.stalled(), None);
+        tokio::time::sleep(Duration::from_secs(30)).await;
+        assert!(heartbeats.stalled().is_some() && !grown.is_empty());
+    }
 
     #[tokio::test]
     async fn a_file_that_hangs_has_one_reader_and_is_read_again_after_the_last_signal() {
