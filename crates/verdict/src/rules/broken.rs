@@ -259,7 +259,10 @@ pub(crate) fn incomplete(input: &VerdictInput) -> Option<(f64, Found)> {
         )
     } else {
         (
-            format!("{} of the iterations have no record: another program takes them.", percent(missing)),
+            format!(
+                "{} of the iterations have no record: another program takes them, or the engine keeps too few between two polls.",
+                percent(missing)
+            ),
             "Find the other reader of GET /metrics, getLatestIterationStats() or get_stats(): another exporter, a script, a second replica. \
              Let it read this exporter instead. If there is none, raise iter_stats_max_iterations.",
             &[],
