@@ -9,7 +9,7 @@ const TRITON_CORE: Metric = Metric::compat("triton-core", &["model", "version"])
 families! {
     TritonCore of EngineView<'_> => FamilyWriter<'_>;
 
-    InferenceRequestSuccess(|engine| engine.requests.succeeded) =
+    InferenceRequestSuccess(|engine| engine.told(engine.requests.succeeded)) =
         TRITON_CORE.legacy_counter("nv_inference_request_success")
         .help("Number of successful inference requests, all batch sizes").like(Id::RequestsCompleted);
     InferenceRequestFailure(|engine, series| {
@@ -18,7 +18,7 @@ families! {
     }) = TRITON_CORE.legacy_counter("nv_inference_request_failure")
         .by("reason", &["BACKEND", "CANCELED", "OTHER", "REJECTED"])
         .help("Number of failed inference requests, all batch sizes").feeds("finishReason");
-    InferenceCount(|engine| engine.requests.succeeded) = TRITON_CORE.legacy_counter("nv_inference_count")
+    InferenceCount(|engine| engine.told(engine.requests.succeeded)) = TRITON_CORE.legacy_counter("nv_inference_count")
         .help("Number of inferences performed (does not include cached requests)").like(Id::InferenceRequestSuccess);
     InferenceExecCount(|engine| engine.iterations()) = TRITON_CORE.legacy_counter("nv_inference_exec_count")
         .help("Number of model executions performed (does not include cached requests)").like(Id::Iterations);
