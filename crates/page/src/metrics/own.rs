@@ -89,8 +89,10 @@ pub(super) fn own_page(metrics: OwnMetrics, page: &mut Page) {
     // Fails only if the collector fails, and ours never does.
     let families = prometheus_protobuf::encode(&registry).unwrap_or_default();
     let unlabelled = Arc::new(Labels::default());
+    // The collector encodes the families in this order, so each search goes on behind the family before.
+    let mut ids = Id::all(Table::Exporter);
     for proto::MetricFamily { name, metric: series, .. } in families {
-        let Some(id) = Id::all(Table::Exporter).find(|id| id.metric().name == name) else { continue };
+        let Some(id) = ids.find(|id| id.metric().name == name) else { continue };
         for proto::Metric { label, counter, gauge, histogram, .. } in series {
             let labels = match label.is_empty() {
                 true => Arc::clone(&unlabelled),
