@@ -32,6 +32,7 @@ impl EngineSeries {
         slot.with_judged(|judged| {
             let view = EngineView {
                 engine,
+                source: self.name.source,
                 totals: engine.totals(),
                 requests: engine.requests(),
                 times: &engine.requests().times,

@@ -14,13 +14,15 @@ use trtllm_records::gpu::EngineGpus;
 use trtllm_records::iteration::SpecDecodingStats;
 use trtllm_what_if::Headroom;
 
-use trtllm_engines::{Engine, EngineJudgement, Tells};
+use trtllm_engines::{Engine, EngineJudgement};
 
 use super::value::seen;
 
 /// One engine at one moment.
 pub(super) struct EngineView<'e> {
     pub(super) engine: &'e Engine,
+    /// The kind of its source, such as `socket`.
+    pub(super) source: &'static str,
     pub(super) totals: &'e EngineTotals,
     pub(super) requests: &'e RequestTotals,
     pub(super) times: &'e RequestTimes,
