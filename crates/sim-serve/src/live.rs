@@ -202,7 +202,7 @@ impl Live {
                 page.merge(&each.page);
             }
         }
-        page.text(config.release, model, &self.totals.last)
+        page.text(config.release, model, &self.totals.last, self.engine().submitted())
     }
 
     /// Whether commands may change the engine.
