@@ -155,11 +155,15 @@ fn pytorch(record: &Record, era: Era, manager: CacheManager, epoch_us: i64) -> V
 }
 
 fn speculation(record: &Record) -> Value {
-    let Some(counts) = record.speculation.filter(|counts| counts.requests > 0) else { return Value::Null };
+    let Some(counts) = record.speculation else { return Value::Null };
+    let length = match counts.requests {
+        0 => 0.0,
+        requests => (counts.accepted + requests) as f64 / requests as f64,
+    };
     json!({
         "numDraftTokens": counts.drafted, "numAcceptedTokens": counts.accepted,
         "numRequestsWithDraftTokens": counts.requests,
-        "acceptanceLength": (counts.accepted + counts.requests) as f64 / counts.requests as f64,
+        "acceptanceLength": length,
         "iterLatencyMS": counts.seconds * 1e3,
         "draftOverhead": if record.latency > 0.0 { counts.seconds / record.latency } else { 0.0 },
     })
