@@ -33,7 +33,7 @@ pub(crate) struct Arguments {
     #[arg(long)]
     backend: Option<Backend>,
     /// Release that writes the records: 0.9 to 1.2, or 1.3.0rc1 to rc20, with tensorrt; with pytorch 0.20, 1.0 to 1.2, 1.3, or 1.4
-    /// for the loop without C++. A release candidate lacks /perf_metrics since 1.3.0rc24
+    /// for the loop without C++. Since 1.3.0rc24, a release lacks /perf_metrics
     #[arg(long)]
     release: Option<String>,
     /// Records, and finished requests, that wait for a reader; the oldest are dropped
@@ -167,9 +167,14 @@ fn candidate(release: &str) -> Option<u32> {
     release.split_once("rc")?.1.parse().ok()
 }
 
-/// Whether a release candidate writes its finished requests into files.
+/// Whether a release writes its finished requests into files: 1.3.0rc24 and later.
 fn writes_files(release: &str) -> bool {
-    candidate(release).is_some_and(|number| !release.starts_with("1.3.") || number >= 24)
+    let mut numbers = release.split('.').map(|number| number.parse::<u32>().unwrap_or(0));
+    match (numbers.next(), numbers.next()) {
+        (Some(1), Some(3)) => candidate(release).is_some_and(|number| number >= 24),
+        (Some(major), Some(minor)) => (major, minor) > (1, 3),
+        _ => false,
+    }
 }
 
 fn release_of(backend: Backend, text: Option<&str>) -> Result<Release, String> {
