@@ -19,11 +19,12 @@ use trtllm_sim::Config;
 use trtllm_sim::config::{Fault, Slow};
 use trtllm_sim::options::{Host, Options};
 use trtllm_sim::scenario::{Scenario, all, drills, find};
+use trtllm_verdict::blind::Blind;
 use trtllm_verdict::cause::Cause;
 use trtllm_verdict::gpu_window::{GpuMark, GpuWindow};
 use trtllm_verdict::input::VerdictInput;
 use trtllm_verdict::judge::judge;
-use trtllm_verdict::verdict::Severity;
+use trtllm_verdict::verdict::{Severity, Verdict};
 
 /// Seconds of virtual time in which a scenario is played. Restarts and model loads have not ended by then.
 const UNTIL: f64 = 130.0;
@@ -70,8 +71,8 @@ fn each_situation_has_its_cause_and_a_remedy_that_helps_and_healthy_engines_have
             // Without a request since its start, an engine has no record, so nobody knows whether it works.
             return (scenario.name != "healthy-idle").then(|| "no verdict".to_owned());
         };
-        if verdict.cause.name() != scenario.cause {
-            return Some(format!("{}, not {}: {}", verdict.cause.name(), scenario.cause, verdict.says));
+        if let Some(wrong) = wrong_cause(scenario, verdict) {
+            return Some(wrong);
         }
         if verdict.remedy.is_empty() == (verdict.cause != Cause::None) {
             return Some(format!("remedy {:?}", verdict.remedy));
@@ -106,6 +107,15 @@ fn each_situation_has_its_cause_and_a_remedy_that_helps_and_healthy_engines_have
     );
 }
 
+/// What is wrong with the cause of a verdict. trtllm-serve does not count requests that fail, and the exporter says that it cannot see them.
+fn wrong_cause(scenario: &Scenario, verdict: &Verdict) -> Option<String> {
+    let is_unseen = scenario.cause == Cause::Errors.name() && !scenario.config.release.is_cpp();
+    let expected = if is_unseen { Cause::None.name() } else { scenario.cause };
+    let says_so = !is_unseen || verdict.blind.iter().any(|spot| spot.what == Blind::Failures.name());
+    let is_right = verdict.cause.name() == expected && says_so;
+    (!is_right).then(|| format!("{}, not {expected}: {} {:?}", verdict.cause.name(), verdict.says, verdict.blind))
+}
+
 /// As `sim:?scenario=drill-N` runs it.
 fn drill(name: &str) -> Scenario {
     let options = Options::parse(&format!("sim:?scenario={name}")).unwrap();
@@ -121,7 +131,7 @@ fn each_drill_has_the_cause_of_its_scenario() {
             // Without a request since its start, an engine has no record, so nobody knows whether it works.
             return (scenario.name != "healthy-idle").then(|| "no verdict".to_owned());
         };
-        (verdict.cause.name() != scenario.cause).then(|| format!("{}: {}", verdict.cause.name(), verdict.says))
+        wrong_cause(scenario, verdict)
     });
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }

@@ -149,7 +149,7 @@ impl Play {
             state: self.observed.fold.health.state(self.instant(self.now)),
             silence,
             never_reserves: self.observed.fold.latest().is_some_and(trtllm_fold::Latest::never_reserves),
-            is_hosted: true,
+            is_hosted: self.release.is_cpp(),
             is_pytorch: !self.release.is_cpp(),
             objectives: self.objectives,
             before: self.verdicts.cause(),
@@ -157,16 +157,13 @@ impl Play {
         }
     }
 
-    /// How requests ended, as trtllm-serve's own page reports it.
+    /// How requests ended, as trtllm-serve's own page reports it. It does not count requests that fail, time out or are cancelled.
     fn page(&self) -> ServerMetrics {
         let ended = |end: End| self.engine.truth().requests.iter().filter(|r| r.end == end).count() as u64;
         let count = |counter, value| ServerCount { counter, series: 0, value };
         let counts = vec![
             count(ServerCounter::Finished(FinishReason::Stop), ended(End::Stop)),
             count(ServerCounter::Finished(FinishReason::Length), ended(End::Length)),
-            count(ServerCounter::Finished(FinishReason::Timeout), ended(End::TimedOut)),
-            count(ServerCounter::Finished(FinishReason::Cancelled), ended(End::Cancelled)),
-            count(ServerCounter::Errors("500".to_owned()), ended(End::Error)),
         ];
         ServerMetrics { counts, ..ServerMetrics::default() }
     }
