@@ -11,7 +11,7 @@ use trtllm_intake::{Feed, Playback};
 use trtllm_recording::{FORMAT, directory, frame};
 use trtllm_records::{EngineName, IterationStats, RECENT_RECORDS};
 use trtllm_service::file_text;
-use trtllm_service::process::Trimming;
+use trtllm_service::process::give_back_memory;
 use trtllm_sources::prometheus_text::{MAX_PAGE, parse_server_metrics};
 use trtllm_sources::replay::{Pace, Replay};
 use trtllm_sources::{Batch, Blocking, Source};
@@ -164,29 +164,27 @@ fn an_answer_takes_little_more_than_its_text() {
 /// A small allocation at the end of the allocator's memory prevents the release of all freed memory before it, unless
 /// the process trims its memory.
 #[test]
-fn memory_that_was_freed_before_an_allocation_that_stays_is_given_back_as_the_process_grows() {
+fn memory_that_was_freed_before_an_allocation_that_stays_is_given_back() {
     let _alone = super::alone();
     let resident = || {
         let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
         pages.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * rustix::param::page_size()
     };
-    // Returns how many bytes more are resident after the memory was freed and after it was given back, and between these two, whether
-    // the process had grown.
+    // Returns how many bytes more are resident after the memory was freed and after it was given back.
     let freed_and_given_back = || {
-        let mut trimming = Trimming::default();
-        trimming.tick();
+        give_back_memory();
         let before = resident();
         let mut many: Vec<Box<[u8; 1000]>> = (0..32_000).map(|byte| Box::new([byte as u8; 1000])).collect();
         let stays = many.pop();
         drop(many);
         let freed = resident().saturating_sub(before);
-        let has_grown = trimming.tick();
+        give_back_memory();
         let given_back = resident().saturating_sub(before);
         drop(stays);
-        (freed, has_grown, given_back)
+        (freed, given_back)
     };
     // Other tests of this process may allocate and free memory at the same time.
     let tries: Vec<_> = (0..5).map(|_| freed_and_given_back()).collect();
-    let is_shown = tries.iter().any(|(freed, grown, given_back)| *freed > 24 << 20 && *grown && *given_back < 12 << 20);
+    let is_shown = tries.iter().any(|(freed, given_back)| *freed > 24 << 20 && *given_back < 12 << 20);
     assert!(is_shown, "bytes after freeing and after giving back: {tries:?}");
 }
