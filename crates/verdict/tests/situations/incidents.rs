@@ -137,11 +137,12 @@ fn write_test(name: &str, play: &mut Play) -> String {
 }
 
 /// Scenarios that are tested in addition to the first one of each cause.
-const MORE: [&str; 8] = [
+const MORE: [&str; 9] = [
     "hang",
     "restarts",
     "loading",
-    "errors-timeouts",
+    "errors-cpp",
+    "errors-timeouts-cpp",
     "statistics-second-reader",
     "healthy-idle",
     "healthy-bursts",
@@ -154,7 +155,7 @@ fn alerts_of(name: &str) -> &'static [&'static str] {
         "wedge" | "hang" => &["TrtllmEngineStalled", "TrtllmModelNotServing", "TrtllmModelUnavailable"],
         // The play ends while the engine loads, and its last state is held for twelve minutes.
         "restarts" => &["TrtllmModelNotServing", "TrtllmModelUnavailable"],
-        "errors" | "errors-timeouts" | "memory-cpp" => &["TrtllmRequestsFailing"],
+        "errors-cpp" | "errors-timeouts-cpp" | "memory-cpp" => &["TrtllmRequestsFailing"],
         "statistics-lost" | "statistics-second-reader" => &["TrtllmStatisticsLost"],
         _ => &[],
     }

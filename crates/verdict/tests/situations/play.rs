@@ -157,14 +157,22 @@ impl Play {
         }
     }
 
-    /// How requests ended, as trtllm-serve's own page reports it. It does not count requests that fail, time out or are cancelled.
+    /// How requests ended, as the host of a C++ Executor counts it, or trtllm-serve's own page. The page does not count requests that
+    /// fail, time out or are cancelled.
     fn page(&self) -> ServerMetrics {
         let ended = |end: End| self.engine.truth().requests.iter().filter(|r| r.end == end).count() as u64;
         let count = |counter, value| ServerCount { counter, series: 0, value };
-        let counts = vec![
+        let mut counts = vec![
             count(ServerCounter::Finished(FinishReason::Stop), ended(End::Stop)),
             count(ServerCounter::Finished(FinishReason::Length), ended(End::Length)),
         ];
+        if self.release.is_cpp() {
+            counts.extend([
+                count(ServerCounter::Finished(FinishReason::Timeout), ended(End::TimedOut)),
+                count(ServerCounter::Finished(FinishReason::Cancelled), ended(End::Cancelled)),
+                count(ServerCounter::Errors("500".to_owned()), ended(End::Error)),
+            ]);
+        }
         ServerMetrics { counts, ..ServerMetrics::default() }
     }
 
