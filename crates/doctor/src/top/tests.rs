@@ -287,7 +287,7 @@ http://node1:8002: not read: cannot connect: refused?[2J
 
 ENGINE   EXPORTER    STATE  ACTIVE  QUEUED  WAITING  PAUSED  GEN/S  CTX/S   ITER  ITER99  TTFT50  TTFT95  \
 TPOT50  TPOT95     KV  KV-HIT  WHY
-llama 1  node0:8002  busy       12       0        -       -    250      0  125ms   198ms   100ms   190ms  \
+llama 1  node0:8002  busy       12       0        -       -    250      -  125ms   198ms   100ms   190ms  \
 \x20    -       -  25.0%       -  requests are being served
 qwen 1   node0:8002  idle        0       0        -       -      0      0      -       -       -       -  \
 \x20    -       -  25.0%       -  no requests

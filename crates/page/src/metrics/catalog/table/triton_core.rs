@@ -13,7 +13,7 @@ families! {
         TRITON_CORE.legacy_counter("nv_inference_request_success")
         .help("Number of successful inference requests, all batch sizes").like(Id::RequestsCompleted);
     InferenceRequestFailure(|engine, series| {
-        let [_, _, timeout, cancelled, other] = engine.requests.finished?;
+        let [_, _, timeout, cancelled, other] = engine.requests.finished.unwrap_or_default();
         series.all([0, cancelled, timeout.saturating_add(other), 0].map(Some))
     }) = TRITON_CORE.legacy_counter("nv_inference_request_failure")
         .by("reason", &["BACKEND", "CANCELED", "OTHER", "REJECTED"])
