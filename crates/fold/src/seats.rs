@@ -349,4 +349,25 @@ impl Elsewhere {
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use trtllm_records::iteration::InflightBatchingStats;
+
+    use super::*;
+
+    #[test]
+    fn a_micro_batch_without_a_record_since_its_last_turn_runs_no_more() {
+        let record = |iter, id, scheduled| IterationStats {
+            iter: Some(iter),
+            inflight_batching_stats: Some(InflightBatchingStats {
+                micro_batch_id: Some(id),
+                num_scheduled_requests: Some(scheduled),
+                ..InflightBatchingStats::default()
+            }),
+            ..IterationStats::default()
+        };
+        let mut elsewhere = Elsewhere::default();
+        let of = |(iter, id, scheduled): (u64, i64, i64)| elsewhere.count(&record(iter, id, scheduled), false);
+        // The second micro-batch has no record after its first one.
+        assert_eq!([(1, 0, 8), (2, 1, 5), (3, 0, 8), (5, 0, 8)].map(of), [0, 8, 5, 0]);
+    }
+}

@@ -16,6 +16,18 @@ pub(crate) fn fold(
     seed: u64,
     objectives: Objectives,
     seconds: f64,
+    each: impl FnMut(f64, &Engine, &ObservedEngine),
+) -> (Engine, ObservedEngine) {
+    fold_from(0.0, config, seed, objectives, seconds, each)
+}
+
+/// Like [`fold`], without the reports of the time before `from`.
+pub(crate) fn fold_from(
+    from: f64,
+    config: &Config,
+    seed: u64,
+    objectives: Objectives,
+    seconds: f64,
     mut each: impl FnMut(f64, &Engine, &ObservedEngine),
 ) -> (Engine, ObservedEngine) {
     let start = Instant::now();
@@ -27,6 +39,10 @@ pub(crate) fn fold(
         let now = start + Duration::from_secs_f64(time);
         let wall = EPOCH_US + (time * 1e6) as i64;
         let step = engine.step(time);
+        at = step.next;
+        if time < from {
+            continue;
+        }
         let array = |values: Vec<serde_json::Value>| serde_json::Value::from(values).to_string();
         let mut batch = Batch::default();
         let records = step.records.iter().map(|record| write::record(record, release, EPOCH_US)).collect();
@@ -50,7 +66,6 @@ pub(crate) fn fold(
         }
         observed.settle(true, now);
         each(time, &engine, &observed);
-        at = step.next;
     }
     (engine, observed)
 }
