@@ -206,9 +206,11 @@ fn a_wedged_engine_is_reported_as_stalled_with_each_backend() {
         let mut config = Config { release, faults: vec![Fault::Wedge { at: 20.0 }], ..Config::default() };
         config.load.arrivals = Arrivals::Poisson { rate: 4.0 };
         let (_, mut observed) = fold(&config, 60.0);
-        let now = Instant::now() + Duration::from_secs(120);
-        observed.fold.health.answered(now);
-        assert_eq!(observed.fold.health.state(now), EngineState::Stalled, "{release:?}");
+        let now = Instant::now();
+        let polls = (0..=12).map(|poll| now + Duration::from_secs(10 * poll));
+        polls.for_each(|at| observed.fold.health.answered(at));
+        let state = observed.fold.health.state(now + Duration::from_secs(120));
+        assert_eq!(state, EngineState::Stalled, "{release:?}");
     }
 }
 
