@@ -18,4 +18,7 @@ pub mod window;
 pub use observed_engine::{Analysis, ObservedEngine};
 
 #[cfg(test)]
+#[path = "../../fold/src/samples.rs"]
+mod samples;
+#[cfg(test)]
 mod tests;

@@ -417,4 +417,6 @@ impl EngineFold {
 }
 
 #[cfg(test)]
+mod samples;
+#[cfg(test)]
 mod tests;
