@@ -120,48 +120,109 @@ fn whole_in_pytorch() -> Vec<Value> {
     ]
 }
 
-#[test]
-fn ruling_a_batch_of_the_cpp_executor_ended_at_the_timestamp_of_the_record_with_the_complete_row() {
-    let mut records = begun_in_cpp();
-    records.push(cpp(14, 1200, row(COMPLETE, false, 3)));
-    // The request arrived in the pass that ends at 1050, was first scheduled at 1050, had its first token at 1100, and
-    // ended at 1200.
-    assert_eq!(times(&Engine::records(&records).page()), [100, 200, 50, 50, 100, 50]);
+/// The request in the C++ executor with the record of its end.
+fn whole_in_cpp() -> Vec<Value> {
+    [begun_in_cpp(), vec![cpp(14, 1200, row(COMPLETE, false, 3))]].concat()
 }
 
-#[test]
-fn ruling_the_rows_of_the_idle_flush_ended_at_its_timestamp_too() {
-    let mut records = begun_in_cpp();
+fn with_idle_flush() -> Vec<Value> {
     let mut flush = cpp(14, 1190, row(COMPLETE, false, 3));
-    flush["numActiveRequests"] = json!(0);
-    flush["iterLatencyMS"] = json!(0.0);
+    (flush["numActiveRequests"], flush["iterLatencyMS"]) = (json!(0), json!(0.0));
     flush["inflightBatchingStats"]["numScheduledRequests"] = json!(0);
-    records.push(flush);
-    assert_eq!(times(&Engine::records(&records).page()), [100, 190, 50, 50, 90, 45]);
+    [begun_in_cpp(), vec![flush]].concat()
 }
 
-#[test]
-fn ruling_with_several_micro_batches_the_record_with_the_complete_row_is_the_end_too() {
-    // With pipeline parallelism, every second batch belongs to another micro batch.
-    let mut records = vec![cpp(10, 1000, json!([]))];
-    // A pass waits for the tokens of its own batch, so a new request first appears with a token.
-    let rows = [(GENERATION, 1), (GENERATION, 2)];
-    let rows = rows.into_iter().flat_map(|(stage, tokens)| [true, false].map(|own| row(stage, own, tokens)));
-    records
-        .extend((11..).zip(rows.chain([row(COMPLETE, false, 3)])).map(|(iter, row)| cpp(iter, iter * 50 + 500, row)));
+/// With pipeline parallelism, every second batch belongs to another micro batch. A pass waits for the tokens of its own batch, so a
+/// new request first appears with a token.
+fn in_micro_batches() -> Vec<Value> {
+    let rows = [1, 2].into_iter().flat_map(|tokens| [true, false].map(|own| row(GENERATION, own, tokens)));
+    let rows = [json!([])].into_iter().chain(rows).chain([row(COMPLETE, false, 3)]);
+    let mut records: Vec<_> = (10..).zip(rows).map(|(iter, row)| cpp(iter, iter * 50 + 500, row)).collect();
     for record in &mut records {
         record["inflightBatchingStats"]["microBatchId"] = json!(record["iter"].as_u64().unwrap() % 2);
     }
-    // The request was scheduled at 1000, had its first token at 1050, and ended at 1250.
-    assert_eq!(times(&Engine::records(&records).page()), [50, 250, 0, 50, 200, 100]);
+    records
+}
+
+/// The engine sends a record some loops later, and older releases assign the iteration number only then.
+fn sent_later(mode: &str, loops: u64) -> Vec<Value> {
+    let mut records = whole_in_pytorch();
+    for record in &mut records {
+        record["schedulerMode"] = json!(mode);
+        record["iter"] = json!(record["iter"].as_u64().unwrap() + loops);
+        record["at"] = json!(record["at"].as_u64().unwrap() + loops * LATENCY);
+    }
+    records
+}
+
+fn without_timestamps() -> Vec<Value> {
+    let mut records = whole_in_pytorch();
+    records.iter_mut().for_each(|record| record["timestamp"] = Value::Null);
+    records
+}
+
+/// While a batch runs the prefill of a request that was fetched later, the stage is already "generation", but it has no token.
+fn fetched_later() -> Vec<Value> {
+    vec![
+        pytorch(10, 1000, json!([])),
+        pytorch(11, 1050, row(CONTEXT, false, 0)),
+        pytorch(12, 1100, row(GENERATION, true, 0)),
+        pytorch(13, 1150, row(GENERATION, true, 1)),
+        pytorch(14, 1200, row(COMPLETE, true, 3)),
+    ]
+}
+
+/// The row of the cancelled request is not in the batch, which ends as any other.
+fn cancelled_in_pytorch() -> Vec<Value> {
+    let mut records = whole_in_pytorch();
+    records[3]["requestStats"] = row(COMPLETE, false, 2);
+    records
+}
+
+/// The engine repeats the complete row while the request still transfers its KV cache.
+fn repeated_end() -> Vec<Value> {
+    let ends = [15, 16].map(|iter| cpp(iter, iter * 50 + 500, row(COMPLETE, false, 3)));
+    [whole_in_cpp(), ends.to_vec()].concat()
+}
+
+/// A case, its records, and the times and tokens that they must give.
+type Ruling = (&'static str, fn() -> Vec<Value>, [u64; 6], f64);
+
+#[test]
+fn ruling_the_records_of_a_request_tell_when_it_arrived_began_and_ended() {
+    let cases: [Ruling; 12] = [
+        // The request arrived in the pass that ends at 1050, was first scheduled at 1050, had its first token at 1100, and ended at
+        // 1200, the timestamp of the record with the complete row.
+        ("C++ executor", whole_in_cpp, [100, 200, 50, 50, 100, 50], 3.0),
+        ("idle flush", with_idle_flush, [100, 190, 50, 50, 90, 45], 3.0),
+        // The request was scheduled at 1000, had its first token at 1050, and ended at 1250.
+        ("micro batches", in_micro_batches, [50, 250, 0, 50, 200, 100], 3.0),
+        // It arrived during the previous batch, was scheduled at 1050, had its first token at 1100, and ended at 1150 + 50.
+        ("PyTorch", whole_in_pytorch, [100, 200, 50, 50, 100, 50], 3.0),
+        ("serial", || sent_later("non_overlap", 0), [100, 200, 50, 50, 100, 50], 3.0),
+        ("overlap", || sent_later("overlap", 1), [100, 200, 50, 50, 100, 50], 3.0),
+        ("deep overlap", || sent_later("overlap", 3), [100, 200, 50, 50, 100, 50], 3.0),
+        ("pipeline", || sent_later("pipeline", 3), [100, 200, 50, 50, 100, 50], 3.0),
+        ("times of receipt", without_timestamps, [100, 200, 50, 50, 100, 50], 3.0),
+        // The request arrived at 1050, was scheduled at 1100, had its first token at 1200, and ended at 1250.
+        ("fetched later", fetched_later, [150, 200, 50, 100, 50, 25], 3.0),
+        ("cancelled", cancelled_in_pytorch, [100, 200, 50, 50, 100, 100], 2.0),
+        ("repeated end", repeated_end, [100, 200, 50, 50, 100, 50], 3.0),
+    ];
+    for (name, records, expected, tokens) in cases {
+        let page = Engine::records(&records()).page();
+        assert_eq!(times(&page), expected, "{name}");
+        // The tokens of a complete row contain the last one.
+        let lengths = ["output", "input"].map(|kind| page.get(&format!("nv_llm_{kind}_token_len_sum"), &[]));
+        assert_eq!(lengths, [tokens, 96.0], "{name}");
+        assert_eq!(page.find("nv_trt_llm_iterations_lost_total", &[]).unwrap_or(0.0), 0.0, "{name}");
+    }
 }
 
 #[test]
 fn ruling_releases_0_9_to_0_15_have_times_by_the_rule_of_later_ones() {
     let mut engine = Engine::new();
-    let mut records = begun_in_cpp();
-    records.push(cpp(14, 1200, row(COMPLETE, false, 3)));
-    for record in records {
+    for record in whole_in_cpp() {
         let mut old = record.clone();
         for key in
             ["iterLatencyMS", "numQueuedRequests", "numNewActiveRequests", "numCompletedRequests", "requestStats"]
@@ -194,30 +255,6 @@ fn ruling_a_static_batch_ended_at_the_timestamp_of_its_record() {
 }
 
 #[test]
-fn ruling_a_batch_of_the_pytorch_engine_ended_at_its_timestamp_plus_its_latency() {
-    // The request arrived during the previous batch, was scheduled at 1050, had its first token at 1100, and ended at
-    // 1150 + 50.
-    assert_eq!(times(&Engine::records(&whole_in_pytorch()).page()), [100, 200, 50, 50, 100, 50]);
-}
-
-#[test]
-fn ruling_a_record_of_the_pytorch_engine_that_is_sent_later_has_the_same_times() {
-    // With the overlap scheduler or pipeline parallelism, the engine sends a record one or more loops later. Older
-    // releases assign the iteration number only then.
-    for (mode, loops) in [("non_overlap", 0), ("overlap", 1), ("overlap", 3), ("pipeline", 3)] {
-        let mut records = whole_in_pytorch();
-        for record in &mut records {
-            record["schedulerMode"] = json!(mode);
-            record["iter"] = json!(record["iter"].as_u64().unwrap() + loops);
-            record["at"] = json!(record["at"].as_u64().unwrap() + loops * LATENCY);
-        }
-        let page = Engine::records(&records).page();
-        assert_eq!(times(&page), [100, 200, 50, 50, 100, 50], "{mode} {loops}");
-        assert_eq!(page.find("nv_trt_llm_iterations_lost_total", &[]).unwrap_or(0.0), 0.0, "{mode} {loops}");
-    }
-}
-
-#[test]
 fn ruling_the_first_latency_after_idle_of_the_pytorch_engine_contains_the_wait() {
     let mut engine = Engine::new();
     let mut ended = whole_in_pytorch();
@@ -237,29 +274,6 @@ fn ruling_the_first_latency_after_idle_of_the_pytorch_engine_contains_the_wait()
     assert_eq!((took("time_to_first_token"), took("e2e_request_latency")), (100, 150));
     // The first batch ended at 1200 + 7900, so it took 100 without the wait. The second one took 50.
     assert_eq!(observed(&after, "iteration_latency").1 - observed(&before, "iteration_latency").1, 150);
-}
-
-#[test]
-fn ruling_records_without_a_timestamp_have_the_time_of_their_receipt() {
-    let mut records = whole_in_pytorch();
-    for record in &mut records {
-        record.as_object_mut().unwrap().remove("timestamp");
-    }
-    assert_eq!(times(&Engine::records(&records).page()), [100, 200, 50, 50, 100, 50]);
-}
-
-#[test]
-fn ruling_rows_of_an_overlapped_batch_show_requests_that_were_fetched_later() {
-    let records = [
-        pytorch(10, 1000, json!([])),
-        pytorch(11, 1050, row(CONTEXT, false, 0)),
-        // While the next batch runs the prefill of the request, its stage is already "generation", but it has no token.
-        pytorch(12, 1100, row(GENERATION, true, 0)),
-        pytorch(13, 1150, row(GENERATION, true, 1)),
-        pytorch(14, 1200, row(COMPLETE, true, 3)),
-    ];
-    // The request arrived at 1050, was scheduled at 1100, had its first token at 1200, and ended at 1250.
-    assert_eq!(times(&Engine::records(&records).page()), [150, 200, 50, 100, 50, 25]);
 }
 
 #[test]
@@ -311,31 +325,11 @@ fn ruling_rows_without_a_number_have_lengths_and_no_times() {
 }
 
 #[test]
-fn ruling_the_tokens_of_a_complete_row_contain_the_last_one() {
-    let mut records = begun_in_cpp();
-    records.push(cpp(14, 1200, row(COMPLETE, false, 3)));
-    for records in [records, whole_in_pytorch()] {
-        let page = Engine::records(&records).page();
-        assert_eq!(page.get("nv_llm_output_token_len_sum", &[]), 3.0);
-        assert_eq!(page.get("nv_llm_input_token_len_sum", &[]), 96.0);
-    }
-}
-
-#[test]
 fn ruling_a_cancelled_request_of_the_cpp_executor_has_no_tokens_and_is_the_same_request() {
     let mut records = begun_in_cpp();
     records.push(cpp(14, 1200, row(COMPLETE, false, 0)));
     let page = Engine::records(&records).page();
     assert_eq!((observed(&page, "e2e_request_latency"), observed(&page, "time_to_first_token")), ((1, 200), (1, 100)));
-}
-
-#[test]
-fn ruling_a_cancelled_request_of_the_pytorch_engine_keeps_its_tokens() {
-    let mut records = whole_in_pytorch();
-    records[3]["requestStats"] = row(COMPLETE, false, 2);
-    let page = Engine::records(&records).page();
-    assert_eq!(times(&page), [100, 200, 50, 50, 100, 100], "its row is not in the batch, which ends as any other");
-    assert_eq!(page.get("nv_llm_output_token_len_sum", &[]), 2.0);
 }
 
 #[test]
@@ -348,14 +342,4 @@ fn ruling_a_complete_row_that_is_scheduled_is_one_of_the_pytorch_engine() {
         observed(&engine.page(), "e2e_request_latency")
     });
     assert_eq!((not, scheduled), ((1, 200), (1, 250)), "its time is the start of the batch");
-}
-
-#[test]
-fn ruling_of_several_complete_rows_of_a_request_the_first_counts() {
-    let mut records = begun_in_cpp();
-    // The engine repeats the complete row while the request still transfers its KV cache.
-    records.extend([14, 15, 16].map(|iter| cpp(iter, iter * 50 + 500, row(COMPLETE, false, 3))));
-    let page = Engine::records(&records).page();
-    assert_eq!(times(&page), [100, 200, 50, 50, 100, 50]);
-    assert_eq!(page.get("nv_llm_output_token_len_sum", &[]), 3.0);
 }

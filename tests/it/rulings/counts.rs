@@ -21,22 +21,6 @@ fn queued(engine: fn(u64, u64, Value) -> Value, values: &[(f64, u64)]) -> (u64, 
     observed(&Engine::records(&records).page(), "new_request_queue_time")
 }
 
-#[test]
-fn ruling_the_queue_latency_of_the_cpp_executor_is_milliseconds_of_one_iteration() {
-    assert_eq!(queued(cpp, &[(300.0, 2), (0.0, 0), (40.0, 1)]), (3, 340));
-}
-
-#[test]
-fn ruling_the_queue_latency_of_the_pytorch_engine_is_a_sum_of_seconds_since_its_start() {
-    assert_eq!(queued(pytorch, &[(0.3, 2), (0.3, 0), (0.34, 1)]), (3, 340));
-}
-
-#[test]
-fn ruling_the_wait_of_a_request_that_was_rejected_is_in_the_sum() {
-    // No request became active in the iteration that raised the sum to 0.5, so the next request gets the increase.
-    assert_eq!(queued(pytorch, &[(0.3, 2), (0.5, 0), (0.6, 1)]), (3, 600));
-}
-
 /// Like [`queued`], for two ranks. An element has the queue latency that rank 0 reports, and the new requests of each
 /// rank.
 fn queued_by_rank(key: &str, iterations: &[(f64, [u64; 2])]) -> (u64, u64) {
@@ -54,13 +38,16 @@ fn queued_by_rank(key: &str, iterations: &[(f64, [u64; 2])]) -> (u64, u64) {
 }
 
 #[test]
-fn ruling_copied_rows_of_ranks_have_no_mean_queue_latency() {
-    // The sum contains all ranks, but the number of new requests only rank 0. So the mean is unknown.
+fn ruling_the_queue_latency_counts_as_the_engine_means_it() {
+    // The C++ executor has milliseconds of one iteration.
+    assert_eq!(queued(cpp, &[(300.0, 2), (0.0, 0), (40.0, 1)]), (3, 340));
+    // PyTorch has a sum of seconds since the start.
+    assert_eq!(queued(pytorch, &[(0.3, 2), (0.3, 0), (0.34, 1)]), (3, 340));
+    // The wait of a rejected request is in the sum: no request became active when it rose to 0.5, so the next one gets the increase.
+    assert_eq!(queued(pytorch, &[(0.3, 2), (0.5, 0), (0.6, 1)]), (3, 600));
+    // Copied rows of ranks: the sum contains all ranks, but the number of new requests only rank 0. So the mean is unknown.
     assert_eq!(queued_by_rank("attentionDpRank", &[(0.4, [1, 0]), (0.8, [1, 0])]), (0, 0));
-}
-
-#[test]
-fn ruling_own_rows_of_ranks_have_the_increase_of_rank_0_over_the_new_requests_of_all() {
+    // Own rows of ranks: the increase of rank 0 over the new requests of all.
     assert_eq!(queued_by_rank("rank", &[(0.4, [1, 1]), (1.0, [0, 3])]), (5, 1000));
 }
 
@@ -78,47 +65,30 @@ fn cached(allocated: u64, new: u64, reused: u64, missed: Option<u64>) -> Page {
     Engine::records(&[record(1, [0; 3], missed.map(|_| 0)), record(2, [allocated, new, reused], missed)]).page()
 }
 
-fn blocks(page: &Page, what: &str) -> Option<f64> {
-    page.find(&format!("nv_trt_llm_kv_cache_blocks_{what}_total"), &[])
-}
-
-fn efficiency(page: &Page) -> Option<f64> {
-    page.find("nv_trt_llm_kv_cache_reuse_efficiency_ratio", &[])
+fn blocks(page: &Page, what: &str) -> f64 {
+    page.find(&format!("nv_trt_llm_kv_cache_blocks_{what}_total"), &[]).unwrap_or(0.0)
 }
 
 #[test]
-fn ruling_allocated_blocks_that_are_not_new_displaced_cached_content() {
-    let page = cached(30, 12, 8, Some(2));
-    let counted = ["allocated", "newly_allocated", "reused", "missed"].map(|what| blocks(&page, what).unwrap());
-    assert_eq!(counted, [30.0, 12.0, 8.0, 2.0], "each as the engine counts it: none is derived from another");
-    assert_eq!(efficiency(&page), Some(0.8));
-}
-
-#[test]
-fn ruling_a_reused_block_is_not_an_allocated_one() {
-    // There are more reused blocks than allocated ones. If the efficiency were a share of those, it would be 4.
-    let page = cached(5, 5, 20, Some(5));
-    assert_eq!((efficiency(&page), blocks(&page, "allocated")), (Some(0.8), Some(5.0)));
-}
-
-#[test]
-fn ruling_reuse_efficiency_is_absent_if_nothing_was_looked_up() {
-    // Reuse is off, so every allocated block is new.
-    let page = cached(30, 30, 0, Some(0));
-    assert_eq!((efficiency(&page), blocks(&page, "newly_allocated")), (None, Some(30.0)));
-}
-
-#[test]
-fn ruling_without_missed_blocks_the_efficiency_is_that_of_reused_and_allocated_ones() {
-    let page = cached(30, 12, 10, None);
-    assert_eq!((efficiency(&page), blocks(&page, "missed").unwrap_or(0.0)), (Some(0.25), 0.0));
-}
-
-#[test]
-fn ruling_the_second_manager_counts_each_allocation_as_a_new_one_and_misses_without_reuse() {
-    let page = cached(30, 30, 0, Some(25));
-    assert_eq!(blocks(&page, "allocated"), blocks(&page, "newly_allocated"));
-    assert_eq!(efficiency(&page), Some(0.0));
+fn ruling_blocks_are_counted_as_the_engine_counts_them_and_tell_how_much_is_reused() {
+    for (name, [allocated, new, reused], missed, efficiency) in [
+        ("allocated blocks that are not new displaced cached content", [30, 12, 8], Some(2), Some(0.8)),
+        // If the efficiency were a share of the allocated blocks, it would be 4.
+        ("a reused block is not an allocated one", [5, 5, 20], Some(5), Some(0.8)),
+        ("reuse is off, so every allocated block is new and nothing is looked up", [30, 30, 0], Some(0), None),
+        ("without missed blocks, the share of the reused and the allocated ones", [30, 12, 10], None, Some(0.25)),
+        (
+            "the second manager counts each allocation as new, and misses without reuse",
+            [30, 30, 0],
+            Some(25),
+            Some(0.0),
+        ),
+    ] {
+        let page = cached(allocated, new, reused, missed);
+        let counted = ["allocated", "newly_allocated", "reused", "missed"].map(|what| blocks(&page, what));
+        assert_eq!(counted, [allocated, new, reused, missed.unwrap_or(0)].map(|blocks| blocks as f64), "{name}");
+        assert_eq!(page.find("nv_trt_llm_kv_cache_reuse_efficiency_ratio", &[]), efficiency, "{name}");
+    }
 }
 
 #[test]
@@ -135,7 +105,7 @@ fn ruling_the_blocks_of_a_request_are_those_of_its_row() {
     let page = Engine::records(&records).page();
     let of_request =
         ["kv_cache_blocks", "kv_cache_new_blocks"].map(|name| page.get(&format!("nv_trt_llm_request_{name}_sum"), &[]));
-    assert_eq!((of_request, blocks(&page, "reused").unwrap_or(0.0)), ([5.0, 3.0], 0.0));
+    assert_eq!((of_request, blocks(&page, "reused")), ([5.0, 3.0], 0.0));
     assert_eq!(page.get("nv_trt_llm_request_kv_cache_hit_ratio_sum", &[]), 2.0 / 3.0);
 }
 
@@ -163,12 +133,6 @@ fn transfers(page: &Page) -> (f64, f64) {
 }
 
 #[test]
-fn ruling_a_context_request_that_ends_before_its_transfer_is_counted_as_triton_counts_it_and_is_no_transfer() {
-    let page = transferred(cpp, &[(CONTEXT, 0.0), (GENERATION, 0.0), (COMPLETE, 0.0)]);
-    assert_eq!((transfers(&page), observed(&page, "kv_cache_transfer")), ((1.0, 0.0), (0, 0)));
-}
-
-#[test]
 fn ruling_a_context_request_of_the_pytorch_engine_that_still_sends_has_no_complete_row() {
     let mut records = vec![pytorch(10, 1000, json!([])), pytorch(11, 1050, row(CONTEXT, true, 0))];
     records.extend([pytorch(12, 1100, row(GENERATION, true, 1)), pytorch(13, 1150, json!([]))]);
@@ -180,14 +144,24 @@ fn ruling_a_context_request_of_the_pytorch_engine_that_still_sends_has_no_comple
 }
 
 #[test]
-fn ruling_a_context_request_of_the_pytorch_engine_that_has_sent_has_its_transfer() {
-    let page = transferred(pytorch, &[(CONTEXT, 0.0), (GENERATION, 0.0), (COMPLETE, 30.0), (COMPLETE, 30.0)]);
-    assert_eq!((transfers(&page), observed(&page, "kv_cache_transfer")), ((1.0, 30.0), (1, 30)));
-}
-
-#[test]
-fn ruling_a_generation_request_has_its_final_transfer_on_every_later_row_and_counts_once() {
-    let rows = [(GENERATION, 0.0), (GENERATION, 20.0), (GENERATION, 20.0), (COMPLETE, 20.0), (COMPLETE, 20.0)];
-    let page = transferred(cpp, &rows);
-    assert_eq!((transfers(&page), observed(&page, "kv_cache_transfer")), ((1.0, 20.0), (1, 20)));
+fn ruling_a_request_has_one_transfer_once_a_row_has_its_time() {
+    // A row: a stage and the milliseconds of the transfer.
+    type Case = (fn(u64, u64, Value) -> Value, &'static [(&'static str, f64)], f64, (u64, u64));
+    let cases: [Case; 3] = [
+        // A context request that ends before its transfer: Triton counts it, but there is no transfer.
+        (cpp, &[(CONTEXT, 0.0), (GENERATION, 0.0), (COMPLETE, 0.0)], 0.0, (0, 0)),
+        // A context request of the PyTorch engine that has sent its cache.
+        (pytorch, &[(CONTEXT, 0.0), (GENERATION, 0.0), (COMPLETE, 30.0), (COMPLETE, 30.0)], 30.0, (1, 30)),
+        // A generation request has its final transfer on every later row.
+        (
+            cpp,
+            &[(GENERATION, 0.0), (GENERATION, 20.0), (GENERATION, 20.0), (COMPLETE, 20.0), (COMPLETE, 20.0)],
+            20.0,
+            (1, 20),
+        ),
+    ];
+    for (engine, rows, ms, transfer) in cases {
+        let page = transferred(engine, rows);
+        assert_eq!((transfers(&page), observed(&page, "kv_cache_transfer")), ((1.0, ms), transfer), "{rows:?}");
+    }
 }
