@@ -185,93 +185,70 @@ mod tests {
         start + Duration::from_secs(seconds)
     }
 
-    #[test]
-    fn a_server_that_restarts_with_requests_outstanding_is_idle_until_its_next_record() {
-        let start = Instant::now();
-        let mut health = Health::new(STALE);
-        health.record(start, Outstanding::Yes, true);
-        health.answered(start);
-        assert_eq!(health.state(at(start, 600)), EngineState::Unreachable, "it loads its model");
-        health.answered(at(start, 600));
-        health.answered(at(start, 610));
-        assert_eq!(health.state(at(start, 620)), EngineState::Idle);
-        health.record(at(start, 620), Outstanding::Yes, true);
-        health.answered(at(start, 630));
-        assert_eq!(health.state(at(start, 640)), EngineState::Stalled, "new work hangs");
+    /// What happened after a number of seconds. `Ran`, `Stuck`, `Done`: a record of a batch, of work without a batch, and of no work.
+    #[derive(Clone, Copy)]
+    enum Event {
+        Ran(u64),
+        Stuck(u64),
+        Done(u64),
+        Changed(u64, Outstanding),
+        Answered(u64),
     }
 
     #[test]
-    fn a_server_that_comes_back_with_a_record_has_the_work_of_that_record() {
+    fn the_state_follows_from_the_answers_and_the_last_records() {
+        use EngineState::{Busy, Idle, Stalled, Starting, Unreachable};
+        use Event::{Answered, Changed, Done, Ran, Stuck};
+        let polls = || (0..=60).map(|poll| Answered(10 * poll));
+        let changes = || [Changed(0, Outstanding::Yes)].into_iter().chain(polls()).collect::<Vec<_>>();
+        let stuck = |end| [Ran(0)].into_iter().chain((1..end).flat_map(|at| [Answered(at), Stuck(at)]));
+        let long_stuck = || stuck(15).chain([Answered(16), Stuck(15)]).collect::<Vec<_>>();
+        let cases = [
+            ("a server is starting until its first answer", vec![], 3600, Starting),
+            ("and until its first record", vec![Answered(3600)], 3600, Starting),
+            ("it stops answering without a record", vec![Answered(3600)], 3615, Unreachable),
+            ("an idle engine answers", vec![Done(0), Answered(3600)], 3601, Idle),
+            ("an idle engine has answered", vec![Done(0), Answered(0)], 14, Idle),
+            ("an idle engine stops answering", vec![Done(0), Answered(0)], 15, Unreachable),
+            ("an idle engine is back", vec![Done(0), Answered(0), Answered(20)], 20, Idle),
+            ("polls fail after some records", (0..60).map(Ran).collect(), 59, Busy),
+            ("no record for 14 s", vec![Ran(0), Answered(14)], 14, Busy),
+            ("no record for 15 s", vec![Ran(0), Answered(14), Answered(15)], 15, Stalled),
+            ("the next record", vec![Ran(0), Answered(14), Answered(15), Ran(16)], 16, Busy),
+            ("a server loads its model again", vec![Ran(0), Answered(0)], 600, Unreachable),
+            ("it has lost its work", vec![Ran(0), Answered(0), Answered(600), Answered(610)], 620, Idle),
+            ("its new work hangs", vec![Ran(0), Answered(0), Answered(600), Ran(620), Answered(630)], 640, Stalled),
+            ("it is back with a record", vec![Ran(0), Answered(0), Ran(60), Answered(60)], 61, Busy),
+            ("its work hangs", vec![Ran(0), Answered(0), Ran(60), Answered(60), Answered(70)], 75, Stalled),
+            ("only changes are sent", changes(), 600, Busy),
+            ("its server does not answer", changes(), 620, Unreachable),
+            ("the next change", [changes(), vec![Answered(621), Changed(621, Outstanding::No)]].concat(), 622, Idle),
+            (
+                "a record of each batch",
+                [changes(), vec![Ran(630), Answered(640), Answered(650)]].concat(),
+                650,
+                Stalled,
+            ),
+            ("nothing runs for 1 s", stuck(2).collect(), 1, Busy),
+            ("nothing runs for 14 s", stuck(15).collect(), 14, Busy),
+            ("nothing runs for 15 s", long_stuck(), 15, Stalled),
+            ("its requests continue", [long_stuck(), vec![Ran(16)]].concat(), 16, Busy),
+            ("new work after idle", [long_stuck(), vec![Done(17), Answered(100), Stuck(100)]].concat(), 100, Busy),
+        ];
         let start = Instant::now();
-        let mut health = Health::new(STALE);
-        health.record(start, Outstanding::Yes, true);
-        health.answered(start);
-        health.record(at(start, 60), Outstanding::Yes, true);
-        health.answered(at(start, 60));
-        assert_eq!(health.state(at(start, 61)), EngineState::Busy);
-        health.answered(at(start, 70));
-        assert_eq!(health.state(at(start, 75)), EngineState::Stalled);
-    }
-
-    #[test]
-    fn an_engine_that_sends_only_changes_is_busy_until_the_next_change() {
-        let start = Instant::now();
-        let mut health = Health::new(STALE);
-        health.changed(start, Outstanding::Yes);
-        (0..=60).for_each(|poll| health.answered(at(start, 10 * poll)));
-        assert_eq!(health.state(at(start, 600)), EngineState::Busy);
-        assert_eq!(health.state(at(start, 620)), EngineState::Unreachable, "its server does not answer");
-        health.answered(at(start, 621));
-        health.changed(at(start, 621), Outstanding::No);
-        assert_eq!(health.state(at(start, 622)), EngineState::Idle);
-        // Control: an engine that sends a record for each batch.
-        health.record(at(start, 630), Outstanding::Yes, true);
-        health.answered(at(start, 640));
-        health.answered(at(start, 650));
-        assert_eq!(health.state(at(start, 650)), EngineState::Stalled);
-    }
-
-    #[test]
-    fn an_idle_engine_that_answers_is_never_stale() {
-        let start = Instant::now();
-        let mut health = Health::new(STALE);
-        health.record(start, Outstanding::No, true);
-        health.answered(at(start, 3600));
-        assert_eq!(health.state(at(start, 3601)), EngineState::Idle);
-    }
-
-    #[test]
-    fn records_in_which_nothing_runs_are_stalled_after_the_window() {
-        let start = Instant::now();
-        let mut health = Health::new(STALE);
-        health.record(start, Outstanding::Yes, true);
-        for second in 1..15 {
-            health.answered(at(start, second));
-            health.record(at(start, second), Outstanding::Yes, false);
-            assert_eq!(health.state(at(start, second)), EngineState::Busy, "after {second} s");
+        for (name, events, seconds, expected) in cases {
+            let mut health = Health::new(STALE);
+            for event in events {
+                match event {
+                    Ran(seconds) => health.record(at(start, seconds), Outstanding::Yes, true),
+                    Stuck(seconds) => health.record(at(start, seconds), Outstanding::Yes, false),
+                    Done(seconds) => health.record(at(start, seconds), Outstanding::No, true),
+                    Changed(seconds, outstanding) => health.changed(at(start, seconds), outstanding),
+                    Answered(seconds) => health.answered(at(start, seconds)),
+                }
+            }
+            assert_eq!(health.state(at(start, seconds)), expected, "{name}");
         }
-        health.answered(at(start, 16));
-        health.record(at(start, 15), Outstanding::Yes, false);
-        assert_eq!(health.state(at(start, 15)), EngineState::Stalled);
-        health.record(at(start, 16), Outstanding::Yes, true);
-        assert_eq!(health.state(at(start, 16)), EngineState::Busy, "its requests continue");
-        health.record(at(start, 17), Outstanding::No, true);
-        health.answered(at(start, 100));
-        health.record(at(start, 100), Outstanding::Yes, false);
-        assert_eq!(health.state(at(start, 100)), EngineState::Busy, "new work after a time without any");
-    }
-
-    #[test]
-    fn outstanding_work_without_records_is_stalled_after_the_window() {
-        let start = Instant::now();
-        let mut health = Health::new(STALE);
-        health.record(start, Outstanding::Yes, true);
-        health.answered(at(start, 14));
-        assert_eq!(health.state(at(start, 14)), EngineState::Busy);
-        health.answered(at(start, 15));
-        assert_eq!(health.state(at(start, 15)), EngineState::Stalled);
-        health.record(at(start, 16), Outstanding::Yes, true);
-        assert_eq!(health.state(at(start, 16)), EngineState::Busy);
     }
 
     #[test]
@@ -284,38 +261,6 @@ mod tests {
         for millis in [15_000, 15_001, 15_003] {
             assert_eq!(health.state(start + Duration::from_millis(millis)), EngineState::Unreachable);
         }
-    }
-
-    #[test]
-    fn a_source_whose_polls_fail_after_some_records_answers() {
-        let start = Instant::now();
-        let mut health = Health::new(STALE);
-        for second in 0..60 {
-            health.record(at(start, second), Outstanding::Yes, true);
-            assert_eq!(health.state(at(start, second)), EngineState::Busy, "after {second} s");
-        }
-    }
-
-    #[test]
-    fn a_source_that_stops_answering_is_unreachable_even_if_it_was_idle() {
-        let start = Instant::now();
-        let mut health = Health::new(STALE);
-        health.record(start, Outstanding::No, true);
-        health.answered(start);
-        assert_eq!(health.state(at(start, 14)), EngineState::Idle);
-        assert_eq!(health.state(at(start, 15)), EngineState::Unreachable);
-        health.answered(at(start, 20));
-        assert_eq!(health.state(at(start, 20)), EngineState::Idle);
-    }
-
-    #[test]
-    fn a_source_that_never_answered_is_starting_however_long_that_takes() {
-        let start = Instant::now();
-        let mut health = Health::new(STALE);
-        assert_eq!(health.state(at(start, 3600)), EngineState::Starting);
-        health.answered(at(start, 3600));
-        assert_eq!(health.state(at(start, 3600)), EngineState::Starting, "no record yet");
-        assert_eq!(health.state(at(start, 3615)), EngineState::Unreachable);
     }
 
     #[test]
