@@ -298,47 +298,44 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_at_the_bound_of_a_bucket_is_exact_and_another_one_is_unknown() {
+    fn histograms_tell_the_outcomes_at_the_bounds_of_buckets() {
         let ttft: &[(f64, u64)] = &[(0.1, 4), (0.5, 3), (1.0, 2), (f64::INFINITY, 1)];
-        let more = increase([ttft, &[], &[(1.0, 10), (f64::INFINITY, 0)]], &[(FinishReason::Stop, 10)]);
-        for (limit, expected) in [
-            (500, outcomes(7, 3, 0)),
-            (100, outcomes(4, 6, 0)),
-            (1000, outcomes(9, 1, 0)),
-            (400, outcomes(0, 0, 10)),
-            (2000, outcomes(0, 0, 10)),
-        ] {
-            let mut totals = ObjectiveTotals::new(limits(limit, 0, 0));
-            totals.count_histograms(&more, Scope::All);
-            assert_eq!((totals.ttft, totals.all), (Some(expected), expected), "{limit} ms");
-            assert_eq!(totals.goodput_tokens, None);
-        }
-    }
-
-    #[test]
-    fn all_objectives_together_count_only_what_any_pairing_of_the_times_gives() {
-        // 10 requests: 9 have met ttft, 8 e2e. The request that missed ttft may or may not have missed e2e.
-        let more = increase([&[(0.5, 9), (1.0, 1)], &[], &[(2.0, 8), (4.0, 2)]], &[]);
-        let mut totals = ObjectiveTotals::new(limits(500, 0, 2000));
-        totals.count_histograms(&more, Scope::All);
-        assert_eq!((totals.ttft, totals.e2e), (Some(outcomes(9, 1, 0)), Some(outcomes(8, 2, 0))));
-        assert_eq!(totals.all, outcomes(7, 2, 1));
-    }
-
-    #[test]
-    fn a_request_without_a_time_or_that_was_cancelled_is_unknown_and_a_failed_one_has_not_met() {
+        let bounds = increase([ttft, &[], &[(1.0, 10), (f64::INFINITY, 0)]], &[(FinishReason::Stop, 10)]);
         // A request with one token has no time per output token.
-        let tpot: &[(f64, u64)] = &[(0.05, 6), (0.1, 3)];
-        let more = |finished| increase([&[], tpot, &[(4.0, 10)]], finished);
-        for (finished, expected) in [
-            (&[][..], outcomes(6, 3, 1)),
-            (&[(FinishReason::Cancelled, 2)], outcomes(4, 1, 5)),
-            (&[(FinishReason::Timeout, 2)], outcomes(4, 3, 3)),
-            (&[(FinishReason::Cancelled, 50)], outcomes(0, 0, 10)),
+        let finished = |finished| increase([&[], &[(0.05, 6), (0.1, 3)], &[(4.0, 10)]], finished);
+        // 16 of 1703 requests miss ttft. The page has no time per output token at all, or lacks it for 10 requests.
+        let late = |tpot| increase([&[(0.5, 1687), (1.0, 16)], tpot, &[(4.0, 1703)]], &[]);
+        let o = outcomes;
+        // The limits, the outcomes of the first one, and those of all.
+        for (name, limits, more, first, all) in [
+            ("at a bound", limits(500, 0, 0), &bounds, o(7, 3, 0), o(7, 3, 0)),
+            ("at the first bound", limits(100, 0, 0), &bounds, o(4, 6, 0), o(4, 6, 0)),
+            ("at the last bound", limits(1000, 0, 0), &bounds, o(9, 1, 0), o(9, 1, 0)),
+            ("between bounds", limits(400, 0, 0), &bounds, o(0, 0, 10), o(0, 0, 10)),
+            ("above all bounds", limits(2000, 0, 0), &bounds, o(0, 0, 10), o(0, 0, 10)),
+            // 9 of 10 requests have met ttft, 8 e2e. The request that missed ttft may or may not have missed e2e.
+            (
+                "any pairing",
+                limits(500, 0, 2000),
+                &increase([&[(0.5, 9), (1.0, 1)], &[], &[(2.0, 8), (4.0, 2)]], &[]),
+                o(9, 1, 0),
+                o(7, 2, 1),
+            ),
+            ("one without a time", limits(0, 50, 0), &finished(&[]), o(6, 3, 1), o(6, 3, 1)),
+            ("cancelled", limits(0, 50, 0), &finished(&[(FinishReason::Cancelled, 2)]), o(4, 1, 5), o(4, 1, 5)),
+            ("failed", limits(0, 50, 0), &finished(&[(FinishReason::Timeout, 2)]), o(4, 3, 3), o(4, 3, 3)),
+            ("all cancelled", limits(0, 50, 0), &finished(&[(FinishReason::Cancelled, 50)]), o(0, 0, 10), o(0, 0, 10)),
+            ("no time per token", limits(500, 50, 0), &late(&[]), o(1687, 16, 0), o(0, 0, 1703)),
+            ("times per token", limits(500, 50, 0), &late(&[(0.05, 1693)]), o(1687, 16, 0), o(1677, 6, 20)),
+            ("all times per token", limits(500, 50, 0), &late(&[(0.05, 1703)]), o(1687, 16, 0), o(1687, 16, 0)),
         ] {
-            let mut totals = ObjectiveTotals::new(limits(0, 50, 0));
-            totals.count_histograms(&more(finished), Scope::All);
-            assert_eq!((totals.tpot, totals.all), (Some(expected), expected), "{finished:?}");
+            let mut totals = ObjectiveTotals::new(limits);
+            totals.count_histograms(more, Scope::All);
+            assert_eq!((totals.ttft.or(totals.tpot), totals.all), (Some(first), all), "{name}");
+            if name == "any pairing" {
+                assert_eq!(totals.e2e, Some(o(8, 2, 0)));
+            }
+            assert_eq!(totals.goodput_tokens, None, "{name}");
         }
     }
 
@@ -357,18 +354,6 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_meets_two_of_three_objectives_misses_all() {
-        // First token after 0.4 s, then 0.2 s per token, 2.4 s in all.
-        let request = Served::of(&times(10.0, 10.4, 12.4), Some(11));
-        let totals = counted(limits(500, 100, 3000), &[request]);
-        assert_eq!((totals.ttft, totals.tpot), (Some(outcomes(1, 0, 0)), Some(outcomes(0, 1, 0))));
-        assert_eq!((totals.e2e, totals.all), (Some(outcomes(1, 0, 0)), outcomes(0, 1, 0)));
-        assert_eq!(totals.goodput_tokens, Some(0));
-        let met = counted(limits(500, 0, 3000), &[request]);
-        assert_eq!((met.tpot, met.all, met.goodput_tokens), (None, outcomes(1, 0, 0), Some(11)));
-    }
-
-    #[test]
     fn a_time_at_its_limit_is_met() {
         for start in [1.0, 1_789_000_000.123_457] {
             // All times are exactly at their limits: 0.5 s, 10 × 0.05 s and 1 s.
@@ -383,18 +368,6 @@ mod tests {
     }
 
     #[test]
-    fn a_time_that_is_missing_or_runs_backwards_is_unknown() {
-        let without_first_token = Served::of(&times(10.0, 0.0, 11.0), Some(5));
-        let without_length = Served::of(&times(10.0, 10.1, 10.2), None);
-        let backwards = Served::of(&times(10.0, 9.0, 9.5), Some(5));
-        let totals = counted(limits(500, 50, 5000), &[without_first_token, without_length, backwards]);
-        assert_eq!((totals.ttft, totals.tpot), (Some(outcomes(1, 0, 2)), Some(outcomes(0, 1, 2))));
-        assert_eq!((totals.e2e, totals.all), (Some(outcomes(2, 0, 1)), outcomes(0, 0, 3)));
-        // Nothing was guessed for the request without a length.
-        assert_eq!(counted(limits(500, 0, 0), &[without_length]).goodput_tokens, None);
-    }
-
-    #[test]
     fn a_miss_beside_an_unknown_objective_is_unknown_for_all_objectives_together() {
         // trtllm-serve's entries have no number of tokens, so the time per token is never known. One of four requests misses ttft.
         let slow = Served::of(&times(10.0, 11.0, 12.0), None);
@@ -404,31 +377,6 @@ mod tests {
         assert_eq!(totals.all, outcomes(0, 0, 4));
         let both_known = counted(limits(500, 0, 5000), &[slow, fast, fast, fast]);
         assert_eq!(both_known.all, outcomes(3, 1, 0));
-    }
-
-    #[test]
-    fn a_miss_in_a_histogram_counts_for_all_only_if_no_other_objective_can_be_unknown() {
-        // 16 of 1703 requests miss ttft. The page has no time per output token at all, or lacks it for 10 requests.
-        let ttft: &[(f64, u64)] = &[(0.5, 1687), (1.0, 16)];
-        let e2e: &[(f64, u64)] = &[(4.0, 1703)];
-        for (tpot, expected) in [
-            (&[][..], outcomes(0, 0, 1703)),
-            (&[(0.05, 1693)], outcomes(1677, 6, 20)),
-            (&[(0.05, 1703)], outcomes(1687, 16, 0)),
-        ] {
-            let mut totals = ObjectiveTotals::new(limits(500, 50, 0));
-            totals.count_histograms(&increase([ttft, tpot, e2e], &[]), Scope::All);
-            assert_eq!((totals.ttft, totals.all), (Some(outcomes(1687, 16, 0)), expected), "{tpot:?}");
-        }
-    }
-
-    #[test]
-    fn a_single_token_has_no_time_per_token_to_miss() {
-        let totals = counted(limits(0, 1, 0), &[Served { output_tokens: Some(1), ..Served::default() }]);
-        assert_eq!(
-            (totals.tpot, totals.all, totals.goodput_tokens),
-            (Some(outcomes(1, 0, 0)), outcomes(1, 0, 0), Some(1))
-        );
     }
 
     #[test]

@@ -69,8 +69,8 @@ mod tests {
     }
 
     #[test]
-    fn the_cpp_engine_tells_the_limit_of_each_resource() {
-        let latest = latest(&[serde_json::json!({
+    fn each_resource_is_compared_with_the_limit_that_the_engine_tells() {
+        let cpp = serde_json::json!({
             "iter": 1, "numActiveRequests": 12, "numQueuedRequests": 20, "maxNumActiveRequests": 64,
             "maxBatchSizeStatic": 32, "maxBatchSizeRuntime": 16, "maxNumTokensStatic": 8192, "maxNumTokensRuntime": 1000,
             "kvCacheStats": {"maxNumBlocks": 100, "usedNumBlocks": 75},
@@ -78,60 +78,39 @@ mod tests {
                 "numScheduledRequests": 8, "numContextRequests": 2, "numGenRequests": 6, "numCtxTokens": 490,
                 "avgNumDecodedTokensPerIter": 1.5,
             },
-        })]);
-        let expected = Saturation { batch: Some(0.5), tokens: Some(0.499), kv_cache: Some(0.75), queue: Some(1.5) };
-        assert_eq!(Saturation::of(&latest), expected);
-        let idle = Saturation { batch: Some(0.0), tokens: Some(0.0), kv_cache: Some(0.75), queue: Some(0.0) };
-        assert_eq!(Saturation::of(&latest.idle()), idle);
-    }
-
-    #[test]
-    fn a_limit_that_was_lowered_below_the_batch_is_full_and_only_the_queue_is_above_1() {
-        let latest = latest(&[serde_json::json!({
+        });
+        // Limits below the batch: only the queue is above 1.
+        let lowered = serde_json::json!({
             "iter": 1, "numActiveRequests": 12, "numQueuedRequests": 20, "maxBatchSizeRuntime": 4, "maxNumTokensRuntime": 100,
             "kvCacheStats": {"maxNumBlocks": 100, "usedNumBlocks": 101},
             "inflightBatchingStats": {"numScheduledRequests": 8, "numContextRequests": 8, "numCtxTokens": 490},
-        })]);
-        let expected = Saturation { batch: Some(1.0), tokens: Some(1.0), kv_cache: Some(1.0), queue: Some(6.0) };
-        assert_eq!(Saturation::of(&latest), expected);
-    }
-
-    #[test]
-    fn the_pytorch_engine_has_the_limit_of_active_requests_and_no_limit_of_tokens() {
-        let latest = latest(&[serde_json::json!({
+        });
+        let pytorch = serde_json::json!({
             "iter": 1, "numActiveRequests": 10, "numQueuedRequests": 6, "maxNumActiveRequests": 16,
             "maxBatchSizeStatic": 0, "maxBatchSizeRuntime": 0, "maxNumTokensRuntime": 0,
             "inflightBatchingStats": {"numScheduledRequests": 8, "numGenRequests": 8, "numCtxTokens": 0},
-        })]);
-        let expected = Saturation { batch: Some(0.5), tokens: None, kv_cache: None, queue: Some(0.5) };
-        assert_eq!(Saturation::of(&latest), expected);
-    }
-
-    #[test]
-    fn rows_that_copy_rank_0_have_only_a_batch() {
-        let expected = Saturation { batch: Some(0.25), ..Saturation::default() };
-        assert_eq!(Saturation::of(&latest(&[rank(0), rank(1), rank(2), rank(3)])), expected);
-    }
-
-    #[test]
-    fn own_rows_of_ranks_are_summed() {
-        let own = |number| {
-            let mut row = rank(number);
-            row["rank"] = number.into();
-            row["maxNumTokensRuntime"] = 206.into();
-            row
-        };
-        // 4 of 16 in each rank; 103 of 206 tokens; 6 - 4 active and 4 queued of 16.
-        let expected = Saturation { batch: Some(0.25), tokens: Some(0.5), kv_cache: Some(0.5), queue: Some(0.375) };
-        assert_eq!(Saturation::of(&latest(&[own(0), own(1)])), expected);
-    }
-
-    #[test]
-    fn static_batches_have_no_limits_of_tokens_and_a_cache_without_blocks_has_no_share() {
-        let latest = latest(&[serde_json::json!({
+        });
+        let fixed = serde_json::json!({
             "iter": 1, "maxBatchSizeRuntime": 8, "kvCacheStats": {"maxNumBlocks": 0, "usedNumBlocks": 0},
             "staticBatchingStats": {"numScheduledRequests": 4, "numContextRequests": 1, "numGenTokens": 3, "numCtxTokens": 5},
-        })]);
-        assert_eq!(Saturation::of(&latest), Saturation { batch: Some(0.5), ..Saturation::default() });
+        });
+        let own = |number| {
+            let mut row = rank(number);
+            (row["rank"], row["maxNumTokensRuntime"]) = (number.into(), 206.into());
+            row
+        };
+        let cpp = latest(&[cpp]);
+        for (name, latest, [batch, tokens, kv_cache, queue]) in [
+            ("C++ executor", cpp.clone(), [Some(0.5), Some(0.499), Some(0.75), Some(1.5)]),
+            ("idle", cpp.idle(), [Some(0.0), Some(0.0), Some(0.75), Some(0.0)]),
+            ("lowered limits", latest(&[lowered]), [Some(1.0), Some(1.0), Some(1.0), Some(6.0)]),
+            ("PyTorch limits only active requests", latest(&[pytorch]), [Some(0.5), None, None, Some(0.5)]),
+            ("rows that copy rank 0", latest(&[0, 1, 2, 3].map(rank)), [Some(0.25), None, None, None]),
+            // 4 of 16 in each rank; 103 of 206 tokens; 6 - 4 active and 4 queued of 16.
+            ("own rows of ranks", latest(&[0, 1].map(own)), [Some(0.25), Some(0.5), Some(0.5), Some(0.375)]),
+            ("static batches, and a cache without blocks", latest(&[fixed]), [Some(0.5), None, None, None]),
+        ] {
+            assert_eq!(Saturation::of(&latest), Saturation { batch, tokens, kv_cache, queue }, "{name}");
+        }
     }
 }
