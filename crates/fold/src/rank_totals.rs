@@ -266,15 +266,6 @@ mod tests {
     }
 
     #[test]
-    fn after_a_restart_the_counts_continue_and_the_loads_are_gone() {
-        let mut engine = fold(&[record(8, 0, 10, 1), record(8, 1, 20, 2), record(9, 0, 10, 1), record(9, 1, 20, 2)]);
-        absorb(&mut engine, &[record(1, 0, 5, 3)]);
-        assert_eq!(engine.totals.engine_restarts, 1);
-        assert_eq!(loads(&engine), [Some((Some(3), Some(9))), None]);
-        assert_eq!(tokens(&engine), [(Some(0), 25, 5), (Some(1), 40, 4)]);
-    }
-
-    #[test]
     fn the_imbalance_is_observed_once_for_each_complete_iteration_with_tokens() {
         let iteration = |iter, tokens: [i64; 3]| [0, 1, 2].map(|rank| record(iter, rank as i64, tokens[rank], 0));
         let mut engine = fold(&iteration(1, [10, 20, 30]));
