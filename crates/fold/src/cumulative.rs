@@ -52,22 +52,14 @@ mod tests {
     }
 
     #[test]
-    fn the_first_value_of_a_running_engine_is_a_baseline_not_an_increase() {
+    fn the_first_value_of_a_running_engine_is_a_baseline_and_a_lower_one_a_new_cache_or_an_overflow() {
+        assert_eq!(increases_of(Some(0), [100, 3]), [100, 3], "a new cache");
+        let narrowed = [i64::from(i32::MAX) - 1, i64::from(i32::MIN) + 1, i64::from(i32::MIN) + 5];
+        assert_eq!(increases_of(Some(0), narrowed)[1..], [3, 4], "a count narrowed to 32 bits");
         assert_eq!(increases_of(None, [5000, 5007, 5008]), [0, 7, 1]);
         let of = |reused_blocks| KvCacheStats { reused_blocks, ..KvCacheStats::default() };
         let mut last = before_first(false);
         let increases = [Some(5000), Some(5007), None, Some(5008)].map(|value| increases(&mut last, of(value)));
         assert_eq!(increases, [Some(0), Some(7), None, Some(1)].map(of));
-    }
-
-    #[test]
-    fn a_lower_count_comes_from_a_new_cache() {
-        assert_eq!(increases_of(Some(0), [100, 3]), [100, 3]);
-    }
-
-    #[test]
-    fn a_count_narrowed_to_32_bits_continues_after_its_overflow() {
-        let values = [i64::from(i32::MAX) - 1, i64::from(i32::MIN) + 1, i64::from(i32::MIN) + 5];
-        assert_eq!(increases_of(Some(0), values)[1..], [3, 4]);
     }
 }

@@ -94,45 +94,36 @@ mod tests {
             "tokensPerBlock": 32, "allocTotalBlocks": allocated}})
     }
 
+    fn with(mut record: Value, key: &str, value: Value) -> Value {
+        record[key] = value;
+        record
+    }
+
     #[test]
     fn used_blocks_that_were_never_allocated_are_on_the_host() {
         // The first record of upstream's issue 3376, and the idle engine after it.
-        assert_eq!(on_gpu(&[record(5495, 250)]), (Some(250), Some(1995)));
-        assert_eq!(on_gpu(&[record(5495, 250), record(5245, 90_000)]), (Some(0), Some(1995)));
-        // Without the first records, nothing tells it.
-        assert_eq!(on_gpu(&[record(5245, 90_000)]), (Some(5245), Some(7240)));
-        // The host has no more blocks than any record shows as used.
-        assert_eq!(on_gpu(&[record(0, 3), record(5495, 250)]), (Some(5495), Some(7240)));
-        assert_eq!(on_gpu(&[record(5495, 250), record(3, 300)]), (Some(3), Some(7240)));
-        // Control: all used blocks were allocated, or nearly all of them.
-        assert_eq!(on_gpu(&[record(250, 250), record(300, 290)]), (Some(300), Some(7240)));
-        assert_eq!(on_gpu(&[record(250, 0)]), (Some(250), Some(7240)), "allocations are not counted");
-    }
-
-    #[test]
-    fn a_count_of_allocated_blocks_that_has_overflowed_tells_nothing() {
-        assert_eq!(on_gpu(&[record(5000, i64::from(i32::MIN)), record(5000, 12)]), (Some(5000), Some(7240)));
-        assert_eq!(on_gpu(&[record(5000, 1 << 30), record(5000, 12)]), (Some(5000), Some(7240)));
-    }
-
-    #[test]
-    fn newer_releases_count_only_blocks_of_the_gpu() {
-        for (key, value) in [("statsSequence", json!(1)), ("iterSuspendedRequests", json!(0))] {
-            let mut newer = record(5495, 250);
-            newer[key] = value;
-            assert_eq!(on_gpu(&[newer]), (Some(5495), Some(7240)), "{key}");
-        }
-    }
-
-    #[test]
-    fn windows_tell_the_blocks_on_the_host() {
-        let with = |gpu: i64, host: i64| {
-            let mut record = record(5245, 90_000);
-            record["kvCacheIterationStats"] =
-                json!({"4096": {"primaryMaxNumBlocks": gpu, "secondaryMaxNumBlocks": host}});
-            on_gpu(&[record])
+        let (first, idle) = (record(5495, 250), record(5245, 90_000));
+        let windows = |gpu: i64, host: i64| {
+            let of_window = json!({"primaryMaxNumBlocks": gpu, "secondaryMaxNumBlocks": host});
+            with(idle.clone(), "kvCacheIterationStats", json!({"4096": of_window}))
         };
-        assert_eq!(with(1995, 5245), (Some(0), Some(1995)));
-        assert_eq!(with(7240, 5245), (Some(5245), Some(7240)));
+        for (name, records, expected) in [
+            ("the first record", vec![first.clone()], (250, 1995)),
+            ("the idle engine", vec![first.clone(), idle.clone()], (0, 1995)),
+            ("without the first records, nothing tells it", vec![idle.clone()], (5245, 7240)),
+            ("another record has fewer used blocks before", vec![record(0, 3), first.clone()], (5495, 7240)),
+            ("another record has fewer used blocks later", vec![first.clone(), record(3, 300)], (3, 7240)),
+            ("nearly all used blocks were allocated", vec![record(250, 250), record(300, 290)], (300, 7240)),
+            ("allocations are not counted", vec![record(250, 0)], (250, 7240)),
+            ("an overflow to below 0", vec![record(5000, i64::from(i32::MIN)), record(5000, 12)], (5000, 7240)),
+            ("an overflow", vec![record(5000, 1 << 30), record(5000, 12)], (5000, 7240)),
+            // Newer releases count only blocks of the GPU.
+            ("a sequence", vec![with(first.clone(), "statsSequence", json!(1))], (5495, 7240)),
+            ("suspended requests", vec![with(first.clone(), "iterSuspendedRequests", json!(0))], (5495, 7240)),
+            ("windows with blocks on the host", vec![windows(1995, 5245)], (0, 1995)),
+            ("windows of a larger GPU", vec![windows(7240, 5245)], (5245, 7240)),
+        ] {
+            assert_eq!(on_gpu(&records), (Some(expected.0), Some(expected.1)), "{name}");
+        }
     }
 }

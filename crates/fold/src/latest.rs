@@ -456,23 +456,14 @@ mod tests {
     }
 
     #[test]
-    fn a_local_time_is_converted_to_utc_by_the_nearest_quarter_of_an_hour() {
+    fn a_recent_local_time_is_converted_to_utc_by_the_nearest_quarter_of_an_hour() {
         let wall = 1_753_462_475_000_000;
         for hours_in_quarters in [-48, -14, 0, 1, 22, 23, 56] {
             let local = RecordTime { micros: wall - 860_000 + hours_in_quarters * 900_000_000, zoned: false };
             assert_eq!(utc_micros(Some(local), wall), wall - 860_000);
         }
-    }
-
-    #[test]
-    fn the_local_time_of_an_old_record_is_used_as_written() {
-        let local = RecordTime { micros: 1_000_000_000, zoned: false };
-        assert_eq!(utc_micros(Some(local), 1_753_462_475_000_000), 1_000_000_000);
-    }
-
-    #[test]
-    fn a_time_with_a_zone_is_exact_and_a_missing_time_is_the_time_of_receipt() {
-        assert_eq!(utc_micros(Some(RecordTime { micros: 5, zoned: true }), 900_000_000), 5);
-        assert_eq!(utc_micros(None, 7), 7);
+        assert_eq!(utc_micros(Some(RecordTime { micros: 1_000_000_000, zoned: false }), wall), 1_000_000_000, "old");
+        assert_eq!(utc_micros(Some(RecordTime { micros: 5, zoned: true }), 900_000_000), 5, "with a zone");
+        assert_eq!(utc_micros(None, 7), 7, "the time of receipt");
     }
 }

@@ -83,26 +83,20 @@ mod tests {
     }
 
     #[test]
-    fn the_sum_of_seconds_of_a_pytorch_engine_counts_by_its_increases() {
-        let values = [(0.5, 1), (0.5, 0), (0.75, 2), (1.0, 0), (1.25, 1)];
-        assert_eq!(
-            waited(QueueTime::new(true), true, &values),
-            [Some(0.5), None, Some(0.25), None, Some(0.5)],
-            "an increase without a new request belongs to the next one"
-        );
-        assert_eq!(waited(QueueTime::new(false), true, &values)[..3], [None, None, Some(0.25)]);
-    }
-
-    #[test]
-    fn a_value_that_falls_is_the_time_of_one_iteration_in_milliseconds() {
-        let values = [(300.0, 1), (0.0, 0), (200.0, 1), (400.0, 2)];
-        assert_eq!(waited(QueueTime::new(false), true, &values), [None, None, Some(0.2), Some(0.4)]);
-        assert_eq!(waited(QueueTime::new(true), false, &values), [Some(0.3), None, Some(0.2), Some(0.4)]);
-    }
-
-    #[test]
-    fn a_value_that_stays_without_a_new_request_is_a_sum_whatever_the_engine_seems_to_be() {
-        let values = [(3.0, 1), (3.0, 0), (3.5, 1)];
-        assert_eq!(waited(QueueTime::new(false), false, &values)[1..], [None, Some(0.5)]);
+    fn a_growing_value_is_a_sum_of_seconds_and_a_falling_one_the_milliseconds_of_one_iteration() {
+        // An increase without a new request belongs to the next one.
+        let sum: &[_] = &[(0.5, 1), (0.5, 0), (0.75, 2), (1.0, 0), (1.25, 1)];
+        let falls: &[_] = &[(300.0, 1), (0.0, 0), (200.0, 1), (400.0, 2)];
+        // A value that stays without a new request is a sum, whatever the engine seems to be.
+        let stays: &[_] = &[(3.0, 1), (3.0, 0), (3.5, 1)];
+        for (from_start, pytorch, values, expected) in [
+            (true, true, sum, &[Some(0.5), None, Some(0.25), None, Some(0.5)][..]),
+            (false, true, sum, &[None, None, Some(0.25), None, Some(0.5)]),
+            (false, true, falls, &[None, None, Some(0.2), Some(0.4)]),
+            (true, false, falls, &[Some(0.3), None, Some(0.2), Some(0.4)]),
+            (false, false, stays, &[Some(0.003), None, Some(0.5)]),
+        ] {
+            assert_eq!(waited(QueueTime::new(from_start), pytorch, values), expected, "{values:?}");
+        }
     }
 }
