@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use nvml_wrapper_sys::bindings::{
-    NvmlLib, nvmlDevice_t, nvmlEventData_t, nvmlEventSet_t, nvmlEventTypeXidCriticalError, nvmlReturn_t,
+    nvmlDevice_t, nvmlEventData_t, nvmlEventSet_t, nvmlEventTypeXidCriticalError, nvmlReturn_t,
 };
 
 use super::{INVALID_ARGUMENT, code, gpu, handle, index_of, put};
@@ -100,11 +100,4 @@ unsafe extern "C" fn nvmlEventSetWait_v2(
     code(event.and_then(|event| unsafe { put(data, event) }))
 }
 
-/// See the function of the same name in the parent module.
-#[allow(dead_code)]
-pub(super) fn signatures_match_the_bindings(lib: &mut NvmlLib) {
-    lib.nvmlEventSetCreate = Ok(nvmlEventSetCreate);
-    lib.nvmlEventSetFree = Ok(nvmlEventSetFree);
-    lib.nvmlDeviceRegisterEvents = Ok(nvmlDeviceRegisterEvents);
-    lib.nvmlEventSetWait_v2 = Ok(nvmlEventSetWait_v2);
-}
+checked! { nvmlEventSetCreate nvmlEventSetFree nvmlDeviceRegisterEvents nvmlEventSetWait_v2 }

@@ -2,7 +2,7 @@
 
 use std::ffi::c_int;
 
-use nvml_wrapper_sys::bindings::{NvmlLib, nvmlDevice_t, nvmlFieldValue_t, nvmlReturn_t, nvmlValue_t};
+use nvml_wrapper_sys::bindings::{nvmlDevice_t, nvmlFieldValue_t, nvmlReturn_t, nvmlValue_t};
 
 use super::{INVALID_ARGUMENT, SUCCESS, code, gpu};
 use crate::defaults::value_type;
@@ -39,8 +39,4 @@ unsafe extern "C" fn nvmlDeviceGetFieldValues(
     code(result())
 }
 
-/// See the function of the same name in the parent module.
-#[allow(dead_code)]
-pub(super) fn signatures_match_the_bindings(lib: &mut NvmlLib) {
-    lib.nvmlDeviceGetFieldValues = Ok(nvmlDeviceGetFieldValues);
-}
+checked! { nvmlDeviceGetFieldValues }

@@ -6,9 +6,7 @@ use std::ffi::c_uint;
 use std::ptr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use nvml_wrapper_sys::bindings::{
-    NvmlLib, nvmlDevice_t, nvmlGpmMetricsGet_t, nvmlGpmSample_t, nvmlGpmSupport_t, nvmlReturn_t,
-};
+use nvml_wrapper_sys::bindings::{nvmlDevice_t, nvmlGpmMetricsGet_t, nvmlGpmSample_t, nvmlGpmSupport_t, nvmlReturn_t};
 
 use super::{ARGUMENT_VERSION_MISMATCH, INVALID_ARGUMENT, NOT_FOUND, SUCCESS, code, gpu, put};
 use crate::session;
@@ -114,13 +112,4 @@ unsafe extern "C" fn nvmlGpmQueryDeviceSupport(device: nvmlDevice_t, support: *m
     code(result())
 }
 
-/// See the function of the same name in the parent module.
-#[allow(dead_code)]
-pub(super) fn signatures_match_the_bindings(lib: &mut NvmlLib) {
-    lib.nvmlGpmSampleAlloc = Ok(nvmlGpmSampleAlloc);
-    lib.nvmlGpmSampleFree = Ok(nvmlGpmSampleFree);
-    lib.nvmlGpmSampleGet = Ok(nvmlGpmSampleGet);
-    lib.nvmlGpmMigSampleGet = Ok(nvmlGpmMigSampleGet);
-    lib.nvmlGpmMetricsGet = Ok(nvmlGpmMetricsGet);
-    lib.nvmlGpmQueryDeviceSupport = Ok(nvmlGpmQueryDeviceSupport);
-}
+checked! { nvmlGpmSampleAlloc nvmlGpmSampleFree nvmlGpmSampleGet nvmlGpmMigSampleGet nvmlGpmMetricsGet nvmlGpmQueryDeviceSupport }

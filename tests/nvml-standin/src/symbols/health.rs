@@ -4,7 +4,7 @@ use std::ffi::{c_uint, c_ulonglong};
 use std::mem;
 
 use nvml_wrapper_sys::bindings::{
-    NvmlLib, nvmlDevice_t, nvmlEccCounterType_t, nvmlEccSramErrorStatus_t, nvmlMemoryErrorType_t, nvmlMemoryLocation_t,
+    nvmlDevice_t, nvmlEccCounterType_t, nvmlEccSramErrorStatus_t, nvmlMemoryErrorType_t, nvmlMemoryLocation_t,
     nvmlProcessUtilizationSample_t, nvmlReturn_t,
 };
 
@@ -83,10 +83,4 @@ unsafe extern "C" fn nvmlDeviceGetProcessUtilization(
     code(result())
 }
 
-/// See the function of the same name in the parent module.
-#[allow(dead_code)]
-pub(super) fn signatures_match_the_bindings(lib: &mut NvmlLib) {
-    lib.nvmlDeviceGetMemoryErrorCounter = Ok(nvmlDeviceGetMemoryErrorCounter);
-    lib.nvmlDeviceGetSramEccErrorStatus = Ok(nvmlDeviceGetSramEccErrorStatus);
-    lib.nvmlDeviceGetProcessUtilization = Ok(nvmlDeviceGetProcessUtilization);
-}
+checked! { nvmlDeviceGetMemoryErrorCounter nvmlDeviceGetSramEccErrorStatus nvmlDeviceGetProcessUtilization }

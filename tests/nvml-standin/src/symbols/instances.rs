@@ -4,7 +4,7 @@ use std::ffi::c_uint;
 use std::ptr;
 use std::sync::Arc;
 
-use nvml_wrapper_sys::bindings::{NvmlLib, nvmlDevice_t, nvmlReturn_t};
+use nvml_wrapper_sys::bindings::{nvmlDevice_t, nvmlReturn_t};
 
 use super::{INVALID_ARGUMENT, NOT_FOUND, SLOT, code, gpu, handle, index_of, put};
 use crate::session;
@@ -45,14 +45,4 @@ values! {
     };
     nvmlDeviceGetGpuInstanceId(device: nvmlDevice_t) > id: *mut c_uint = mig(device)?.gpu_instance;
     nvmlDeviceGetComputeInstanceId(device: nvmlDevice_t) > id: *mut c_uint = mig(device)?.compute_instance;
-}
-
-/// See the function of the same name in the parent module.
-#[allow(dead_code)]
-pub(super) fn signatures_match_the_bindings(lib: &mut NvmlLib) {
-    lib.nvmlDeviceGetMaxMigDeviceCount = Ok(nvmlDeviceGetMaxMigDeviceCount);
-    lib.nvmlDeviceGetMigDeviceHandleByIndex = Ok(nvmlDeviceGetMigDeviceHandleByIndex);
-    lib.nvmlDeviceGetDeviceHandleFromMigDeviceHandle = Ok(nvmlDeviceGetDeviceHandleFromMigDeviceHandle);
-    lib.nvmlDeviceGetGpuInstanceId = Ok(nvmlDeviceGetGpuInstanceId);
-    lib.nvmlDeviceGetComputeInstanceId = Ok(nvmlDeviceGetComputeInstanceId);
 }

@@ -1,5 +1,5 @@
-//! The C ABI. The compiler checks the signatures against nvml-wrapper-sys (`signatures_match_the_bindings`), so a symbol
-//! cannot differ from NVIDIA's header unnoticed. Results come from `session`.
+//! The C ABI. The compiler checks the signatures against nvml-wrapper-sys (`checked!`), so a symbol cannot
+//! differ from NVIDIA's header unnoticed. Results come from `session`.
 #![allow(non_snake_case)] // NVML's names
 
 use std::ffi::{CStr, OsStr, c_char, c_int, c_uint, c_ulonglong, c_void};
@@ -9,7 +9,7 @@ use std::ptr;
 use std::sync::Arc;
 
 use nvml_wrapper_sys::bindings::{
-    NvmlLib, nvmlDevice_t, nvmlMemory_t, nvmlMemory_v2_t, nvmlPciInfo_t, nvmlReturn_t, nvmlTemperatureSensors_t,
+    nvmlDevice_t, nvmlMemory_t, nvmlMemory_v2_t, nvmlPciInfo_t, nvmlReturn_t, nvmlTemperatureSensors_t,
     nvmlUtilization_t,
 };
 
@@ -145,9 +145,18 @@ extern "C" fn nvmlErrorString(result: nvmlReturn_t) -> *const c_char {
     text.as_ptr()
 }
 
+/// Compiles only if each symbol has the type that the bindings expect.
+macro_rules! checked {
+    ($($name:ident)*) => {$(
+        const _: fn(&mut nvml_wrapper_sys::bindings::NvmlLib) = |lib| lib.$name = Ok($name);
+    )*};
+}
+
 /// Defines symbols that write one value for the caller. The expression may return early with a return code.
 macro_rules! values {
     ($($name:ident($($arg:ident: $kind:ty),*) > $out:ident: *mut $result:ty = $value:expr;)*) => {$(
+        checked! { $name }
+
         #[unsafe(no_mangle)]
         unsafe extern "C" fn $name($($arg: $kind,)* $out: *mut $result) -> nvmlReturn_t {
             let value = (|| -> Result<$result, Code> { Ok($value) })();
@@ -262,6 +271,8 @@ fn pci_info(gpu: &Gpu) -> Result<nvmlPciInfo_t, Code> {
 /// Defines symbols that fill a caller's text buffer.
 macro_rules! texts {
     ($($name:ident($($arg:ident: $kind:ty),*) = $value:expr;)*) => {$(
+        checked! { $name }
+
         #[unsafe(no_mangle)]
         unsafe extern "C" fn $name($($arg: $kind,)* text: *mut c_char, length: c_uint) -> nvmlReturn_t {
             let value = (|| -> Result<String, Code> { Ok($value) })();
@@ -320,41 +331,4 @@ unsafe extern "C" fn nvmlDeviceGetMemoryInfo_v2(device: nvmlDevice_t, memory: *m
     code(result())
 }
 
-/// Never called. It compiles only if every symbol has the type that the bindings expect.
-#[allow(dead_code)]
-fn signatures_match_the_bindings(lib: &mut NvmlLib) {
-    lib.nvmlInit_v2 = Ok(nvmlInit_v2);
-    lib.nvmlInitWithFlags = Ok(nvmlInitWithFlags);
-    lib.nvmlShutdown = Ok(nvmlShutdown);
-    lib.nvmlErrorString = Ok(nvmlErrorString);
-    lib.nvmlSystemGetDriverVersion = Ok(nvmlSystemGetDriverVersion);
-    lib.nvmlSystemGetNVMLVersion = Ok(nvmlSystemGetNVMLVersion);
-    lib.nvmlSystemGetCudaDriverVersion = Ok(nvmlSystemGetCudaDriverVersion);
-    lib.nvmlSystemGetCudaDriverVersion_v2 = Ok(nvmlSystemGetCudaDriverVersion_v2);
-    lib.nvmlDeviceGetCount_v2 = Ok(nvmlDeviceGetCount_v2);
-    lib.nvmlDeviceGetHandleByIndex_v2 = Ok(nvmlDeviceGetHandleByIndex_v2);
-    lib.nvmlDeviceGetHandleByUUID = Ok(nvmlDeviceGetHandleByUUID);
-    lib.nvmlDeviceGetHandleByPciBusId_v2 = Ok(nvmlDeviceGetHandleByPciBusId_v2);
-    lib.nvmlDeviceGetIndex = Ok(nvmlDeviceGetIndex);
-    lib.nvmlDeviceGetMinorNumber = Ok(nvmlDeviceGetMinorNumber);
-    lib.nvmlDeviceGetUUID = Ok(nvmlDeviceGetUUID);
-    lib.nvmlDeviceGetName = Ok(nvmlDeviceGetName);
-    lib.nvmlDeviceGetPciInfo_v3 = Ok(nvmlDeviceGetPciInfo_v3);
-    lib.nvmlDeviceGetMigMode = Ok(nvmlDeviceGetMigMode);
-    lib.nvmlDeviceGetUtilizationRates = Ok(nvmlDeviceGetUtilizationRates);
-    lib.nvmlDeviceGetMemoryInfo = Ok(nvmlDeviceGetMemoryInfo);
-    lib.nvmlDeviceGetMemoryInfo_v2 = Ok(nvmlDeviceGetMemoryInfo_v2);
-    lib.nvmlDeviceGetPowerUsage = Ok(nvmlDeviceGetPowerUsage);
-    lib.nvmlDeviceGetPowerManagementLimit = Ok(nvmlDeviceGetPowerManagementLimit);
-    lib.nvmlDeviceGetEnforcedPowerLimit = Ok(nvmlDeviceGetEnforcedPowerLimit);
-    lib.nvmlDeviceGetTotalEnergyConsumption = Ok(nvmlDeviceGetTotalEnergyConsumption);
-    lib.nvmlDeviceGetTemperature = Ok(nvmlDeviceGetTemperature);
-    lib.nvmlDeviceGetSerial = Ok(nvmlDeviceGetSerial);
-    lib.nvmlDeviceGetVbiosVersion = Ok(nvmlDeviceGetVbiosVersion);
-    events::signatures_match_the_bindings(lib);
-    fields::signatures_match_the_bindings(lib);
-    gpm::signatures_match_the_bindings(lib);
-    health::signatures_match_the_bindings(lib);
-    instances::signatures_match_the_bindings(lib);
-    readings::signatures_match_the_bindings(lib);
-}
+checked! { nvmlInit_v2 nvmlInitWithFlags nvmlShutdown nvmlErrorString nvmlDeviceGetMigMode nvmlDeviceGetMemoryInfo_v2 }

@@ -3,8 +3,8 @@
 use std::ffi::{c_uint, c_ulonglong};
 
 use nvml_wrapper_sys::bindings::{
-    NvmlLib, nvmlBAR1Memory_t, nvmlClockType_t, nvmlDevice_t, nvmlDeviceArchitecture_t, nvmlEnableState_t,
-    nvmlProcessInfo_t, nvmlPstates_t, nvmlReturn_t, nvmlTemperatureThresholds_t,
+    nvmlBAR1Memory_t, nvmlClockType_t, nvmlDevice_t, nvmlDeviceArchitecture_t, nvmlEnableState_t, nvmlProcessInfo_t,
+    nvmlPstates_t, nvmlReturn_t, nvmlTemperatureThresholds_t,
 };
 
 use super::{INSUFFICIENT_SIZE, INVALID_ARGUMENT, code, gpu, put};
@@ -81,6 +81,8 @@ values! {
 macro_rules! engines {
     ($($name:ident = $call:literal, $key:literal;)*) => {
         $(
+            checked! { $name }
+
             #[unsafe(no_mangle)]
             unsafe extern "C" fn $name(
                 device: nvmlDevice_t,
@@ -148,28 +150,4 @@ unsafe extern "C" fn nvmlDeviceGetComputeRunningProcesses_v3(
     code(result())
 }
 
-/// See the function of the same name in the parent module.
-#[allow(dead_code)]
-pub(super) fn signatures_match_the_bindings(lib: &mut NvmlLib) {
-    lib.nvmlDeviceGetArchitecture = Ok(nvmlDeviceGetArchitecture);
-    lib.nvmlDeviceGetBAR1MemoryInfo = Ok(nvmlDeviceGetBAR1MemoryInfo);
-    lib.nvmlDeviceGetPowerManagementDefaultLimit = Ok(nvmlDeviceGetPowerManagementDefaultLimit);
-    lib.nvmlDeviceGetPowerManagementLimitConstraints = Ok(nvmlDeviceGetPowerManagementLimitConstraints);
-    lib.nvmlDeviceGetTemperatureThreshold = Ok(nvmlDeviceGetTemperatureThreshold);
-    lib.nvmlDeviceGetClockInfo = Ok(nvmlDeviceGetClockInfo);
-    lib.nvmlDeviceGetMaxClockInfo = Ok(nvmlDeviceGetMaxClockInfo);
-    lib.nvmlDeviceGetCurrentClocksThrottleReasons = Ok(nvmlDeviceGetCurrentClocksThrottleReasons);
-    lib.nvmlDeviceGetPerformanceState = Ok(nvmlDeviceGetPerformanceState);
-    lib.nvmlDeviceGetNumFans = Ok(nvmlDeviceGetNumFans);
-    lib.nvmlDeviceGetFanSpeed_v2 = Ok(nvmlDeviceGetFanSpeed_v2);
-    lib.nvmlDeviceGetEncoderUtilization = Ok(nvmlDeviceGetEncoderUtilization);
-    lib.nvmlDeviceGetDecoderUtilization = Ok(nvmlDeviceGetDecoderUtilization);
-    lib.nvmlDeviceGetJpgUtilization = Ok(nvmlDeviceGetJpgUtilization);
-    lib.nvmlDeviceGetOfaUtilization = Ok(nvmlDeviceGetOfaUtilization);
-    lib.nvmlDeviceGetCurrPcieLinkGeneration = Ok(nvmlDeviceGetCurrPcieLinkGeneration);
-    lib.nvmlDeviceGetMaxPcieLinkGeneration = Ok(nvmlDeviceGetMaxPcieLinkGeneration);
-    lib.nvmlDeviceGetCurrPcieLinkWidth = Ok(nvmlDeviceGetCurrPcieLinkWidth);
-    lib.nvmlDeviceGetMaxPcieLinkWidth = Ok(nvmlDeviceGetMaxPcieLinkWidth);
-    lib.nvmlDeviceGetNvLinkState = Ok(nvmlDeviceGetNvLinkState);
-    lib.nvmlDeviceGetComputeRunningProcesses_v3 = Ok(nvmlDeviceGetComputeRunningProcesses_v3);
-}
+checked! { nvmlDeviceGetPowerManagementLimitConstraints nvmlDeviceGetComputeRunningProcesses_v3 }
