@@ -101,7 +101,7 @@ mod tests {
         };
         let cpp = latest(&[cpp]);
         for (name, latest, [batch, tokens, kv_cache, queue]) in [
-            ("C++ executor", cpp.clone(), [Some(0.5), Some(0.499), Some(0.75), Some(1.5)]),
+            ("C++ executor", cpp, [Some(0.5), Some(0.499), Some(0.75), Some(1.5)]),
             ("idle", cpp.idle(), [Some(0.0), Some(0.0), Some(0.75), Some(0.0)]),
             ("lowered limits", latest(&[lowered]), [Some(1.0), Some(1.0), Some(1.0), Some(6.0)]),
             ("PyTorch limits only active requests", latest(&[pytorch]), [Some(0.5), None, None, Some(0.5)]),
