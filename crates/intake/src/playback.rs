@@ -122,7 +122,7 @@ impl BlockingSource for Playback {
         self.target.clone()
     }
 
-    /// Reads the lines that are due. [`Playback::take_lines`] returns them. `batch` gets what cannot be read.
+    /// Reads the lines that are due. `take_lines` returns them. `batch` gets what cannot be read.
     fn poll(&mut self, batch: &mut Batch) -> Result<Presence, SourceError> {
         let elapsed = self.started.get_or_insert_with(Instant::now).elapsed();
         let mut weight = 0;
