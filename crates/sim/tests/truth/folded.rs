@@ -18,12 +18,12 @@ pub(crate) fn fold(
     seconds: f64,
     each: impl FnMut(f64, &Engine, &ObservedEngine),
 ) -> (Engine, ObservedEngine) {
-    fold_from(0.0, config, seed, objectives, seconds, each)
+    fold_some(|_| true, config, seed, objectives, seconds, each)
 }
 
-/// Like [`fold`], without the reports of the time before `from`.
-pub(crate) fn fold_from(
-    from: f64,
+/// Like [`fold`], with the reports of the times that `reads` accepts.
+pub(crate) fn fold_some(
+    reads: impl Fn(f64) -> bool,
     config: &Config,
     seed: u64,
     objectives: Objectives,
@@ -40,7 +40,7 @@ pub(crate) fn fold_from(
         let wall = EPOCH_US + (time * 1e6) as i64;
         let step = engine.step(time);
         at = step.next;
-        if time < from {
+        if !reads(time) {
             continue;
         }
         let array = |values: Vec<serde_json::Value>| serde_json::Value::from(values).to_string();
