@@ -88,8 +88,8 @@ impl Health {
 
     /// The source answered, with or without records. Report the records of this answer before this call.
     pub fn answered(&mut self, now: Instant) {
-        let was_away = self.last_answer.is_some_and(|last| now.saturating_duration_since(last) >= self.stale_after);
-        self.is_back |= was_away && self.last_record <= self.last_answer;
+        // A record is an answer, so it has ended the absence already.
+        self.is_back |= self.last_answer.is_some_and(|last| now.saturating_duration_since(last) >= self.stale_after);
         self.last_answer = Some(now);
     }
 
