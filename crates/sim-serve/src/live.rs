@@ -202,7 +202,7 @@ impl Live {
                 page.merge(&each.page);
             }
         }
-        page.text(config.release, model, &self.totals.last, self.engine().submitted())
+        page.text(config.release, model, &self.totals.last)
     }
 
     /// Whether commands may change the engine.

@@ -74,7 +74,7 @@ impl ServerPage {
     }
 
     /// Releases before 1.3 have only five families, whose names have no prefix.
-    pub(crate) fn text(&self, release: Release, model: &str, last: &Record, submitted: u32) -> String {
+    pub(crate) fn text(&self, release: Release, model: &str, last: &Record) -> String {
         // Since 1.3, names begin with `trtllm_`.
         let is_new = release.is_since_1_3();
         let prefix = if is_new { "trtllm_" } else { "" };
@@ -91,7 +91,7 @@ impl ServerPage {
             text.counter("trtllm_prompt_tokens", &[("", self.prompt_tokens)]);
             text.counter("trtllm_prompt_cached_tokens", &[("", self.cached_tokens)]);
             text.counter("trtllm_generation_tokens", &[("", self.output_tokens)]);
-            text.gauge("trtllm_scheduled_batch_size", "pid=\"1\",rank=\"0\"", f64::from(submitted));
+            text.gauge("trtllm_scheduled_batch_size", "pid=\"1\",rank=\"0\"", f64::from(last.work.scheduled));
             let used = f64::from(last.cache.max - last.cache.free) / f64::from(last.cache.max.max(1));
             text.gauge("trtllm_kv_cache_utilization", "pid=\"1\"", used);
         }

@@ -147,13 +147,6 @@ impl Engine {
         !self.launched.is_empty()
     }
 
-    /// Requests of the batch that was launched last, while it runs. As upstream's gauge, 0 if none was launched.
-    #[must_use]
-    pub fn submitted(&self) -> u32 {
-        let batches = self.launched.back().map(|launched| &launched.batches);
-        batches.into_iter().flatten().map(|batch| batch.work.scheduled).sum()
-    }
-
     /// Requests in the engine that wait to become active, whether or not a record counts them.
     #[must_use]
     pub fn waiting_for_seat(&self) -> usize {
