@@ -293,8 +293,8 @@ const MICRO_BATCHES: usize = 64;
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Elsewhere {
     /// Scheduled requests of the last record of each micro-batch. The other micro-batches of a pipeline run meanwhile, and a request
-    /// stays active until its micro-batch has its turn again. With the iteration of the record.
-    micro_batches: Vec<(Option<u64>, i64)>,
+    /// stays active until its micro-batch has its turn again.
+    micro_batches: Vec<i64>,
     /// Requests that the record before completed. An overlapping loop counts them once more, because it counts the active requests
     /// before it handles the batch before (upstream: `GENERATION_TO_COMPLETE`).
     completed: u64,
@@ -310,16 +310,10 @@ impl Elsewhere {
             Some((id, batch.num_scheduled_requests.unwrap_or(0).max(0)))
         });
         if let Some((id, scheduled)) = micro_batch {
-            let len = self.micro_batches.len().max(id + 1);
-            self.micro_batches.resize(len, (None, 0));
-            self.micro_batches[id] = (record.iter, scheduled);
-            // A micro-batch without a record since its last turn has ended.
-            let runs = |(iter, _): &&(Option<u64>, i64)| {
-                let age = record.iter.zip(*iter).map(|(now, iter)| now.saturating_sub(iter));
-                age.is_none_or(|age| age <= len as u64)
-            };
-            if len > 1 {
-                return self.micro_batches.iter().filter(runs).map(|(_, scheduled)| scheduled).sum::<i64>() - scheduled;
+            self.micro_batches.resize(self.micro_batches.len().max(id + 1), 0);
+            self.micro_batches[id] = scheduled;
+            if self.micro_batches.len() > 1 {
+                return self.micro_batches.iter().sum::<i64>() - scheduled;
             }
         }
         if !overlaps {
@@ -345,29 +339,5 @@ impl Elsewhere {
     /// Notes the end of an iteration: how many requests it completed.
     pub(crate) fn end(&mut self, iteration: &Iteration) {
         (self.completed, self.iter) = (iteration.completed, iteration.iter);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use trtllm_records::iteration::InflightBatchingStats;
-
-    use super::*;
-
-    #[test]
-    fn a_micro_batch_without_a_record_since_its_last_turn_runs_no_more() {
-        let record = |iter, id, scheduled| IterationStats {
-            iter: Some(iter),
-            inflight_batching_stats: Some(InflightBatchingStats {
-                micro_batch_id: Some(id),
-                num_scheduled_requests: Some(scheduled),
-                ..InflightBatchingStats::default()
-            }),
-            ..IterationStats::default()
-        };
-        let mut elsewhere = Elsewhere::default();
-        let of = |(iter, id, scheduled): (u64, i64, i64)| elsewhere.count(&record(iter, id, scheduled), false);
-        // The second micro-batch has no record after its first one.
-        assert_eq!([(1, 0, 8), (2, 1, 5), (3, 0, 8), (5, 0, 8)].map(of), [0, 8, 5, 0]);
     }
 }
