@@ -82,8 +82,6 @@ pub struct Otlp {
     has_generation: bool,
     /// The spans of several engines come, so the parts of a request are joined.
     joins: bool,
-    /// Spans of a finished request have come, so the engine runs.
-    heard: bool,
     /// The task that accepts connections. Dropping it closes the port and all connections.
     _server: JoinSet<()>,
 }
@@ -117,7 +115,6 @@ impl Otlp {
             parts: HashMap::new(),
             has_generation: false,
             joins: false,
-            heard: false,
             _server: server,
         })
     }
@@ -127,8 +124,7 @@ impl Otlp {
         batch.only_requests = true;
         self.poll(batch);
         batch.more = !self.received.is_empty();
-        self.heard |= !batch.messages.is_empty();
-        if self.heard { Presence::Present } else { Presence::Disconnected }
+        Presence::Present
     }
 
     /// Takes what was received. Does not wait.
@@ -451,17 +447,6 @@ mod tests {
             batch.messages.iter().map(tokens).collect::<Vec<_>>()
         };
         assert_eq!([after(LATE), after(LATE), after(LONGEST_ANSWER)], [vec![Some(3)], vec![], vec![Some(1)]]);
-    }
-
-    #[tokio::test]
-    async fn an_engine_is_present_from_its_first_request_on() {
-        let mut otlp = Otlp::open(anywhere()).await.unwrap();
-        let (sender, received) = mpsc::channel(1);
-        otlp.received = received;
-        assert_eq!(otlp.poll_alone(&mut Batch::default()), Presence::Disconnected);
-        sender.send(part(7, Side::Whole, 4)).await.unwrap();
-        let polls = [0, 1].map(|_| otlp.poll_alone(&mut Batch::default()));
-        assert_eq!(polls, [Presence::Present; 2]);
     }
 
     #[tokio::test]
