@@ -4,8 +4,6 @@ from __future__ import annotations
 import functools
 import logging
 import os
-import types
-import weakref
 from typing import Any, Callable, Mapping
 
 from .engine import publisher_of
@@ -26,7 +24,7 @@ class copying:  # noqa: N801: used like a function
                  *, config: Mapping[str, object] | None = None, retry: float = 1.0,
                  buffer_bytes: int = DEFAULT_BUFFER) -> None:
         self.publisher = publisher_of(llm, path, model, version, config=config, retry=retry, buffer_bytes=buffer_bytes)
-        self._llm, self._failing, self._active = weakref.ref(llm), False, False
+        self._llm, self._failing, self._active = llm, False, False
         self._methods: dict[str, Any] = {}
 
     def start(self) -> Publisher:
@@ -39,26 +37,24 @@ class copying:  # noqa: N801: used like a function
 
     def __enter__(self) -> Publisher:
         self._active = True
-        llm = self._llm()
         for name, copied in (("get_stats", self._all), ("get_stats_async", self._each), ("generate_async", self._request)):
-            original = getattr(llm, name, None)
+            original = getattr(self._llm, name, None)
             if original is not None:
-                before = vars(llm).get(name)  # set by another instrumentation; None means the method of the class
+                before = vars(self._llm).get(name)  # set by another instrumentation; None means the method of the class
                 method = _then(original, copied)
-                setattr(llm, name, method)
-                self._methods[name] = weakref.ref(method), before
+                setattr(self._llm, name, method)
+                self._methods[name] = method, before
         return self.publisher
 
     def __exit__(self, *_exception: object) -> None:
         self._active = False
-        llm = self._llm()
         for name, (method, before) in self._methods.items():
-            if llm is None or vars(llm).get(name) is not method():
+            if vars(self._llm).get(name) is not method:
                 continue  # another instrumentation still calls this method, which no longer copies anything
             if before is None:
-                delattr(llm, name)
+                delattr(self._llm, name)
             else:
-                setattr(llm, name, before)
+                setattr(self._llm, name, before)
         self.publisher.close()
 
     def _all(self, records: Any) -> Any:
@@ -92,27 +88,10 @@ class copying:  # noqa: N801: used like a function
 
 
 def _then(original: Callable[..., Any], copied: Callable[[Any], Any]) -> Callable[..., Any]:
-    if isinstance(original, types.MethodType):
-        original = _without_reference(original)
-
     @functools.wraps(original)  # keep the signature, because servers inspect it
     def method(*arguments: Any, **named: Any) -> Any:
         return copied(original(*arguments, **named))
     return method
-
-
-def _without_reference(method: types.MethodType) -> Callable[..., Any]:
-    """Calls a method without keeping its object alive. An LLM that refers to itself would keep its GPU memory after
-    `del llm`, until the garbage collector runs."""
-    function, reference = method.__func__, weakref.ref(method.__self__)
-
-    @functools.wraps(types.MethodType(function, weakref.proxy(method.__self__)))
-    def call(*arguments: Any, **named: Any) -> Any:
-        llm = reference()
-        if llm is None:
-            raise ReferenceError(f"{function.__name__}: the LLM was deleted; keep it as long as its methods are called")
-        return function(llm, *arguments, **named)
-    return call
 
 
 class _Copied:
