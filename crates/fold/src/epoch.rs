@@ -49,8 +49,8 @@ pub(crate) struct Epoch {
     /// The unfinished requests, counted because PyTorch's records do not show when there are none. Absent for the C++
     /// executor.
     pub in_flight: Option<InFlight>,
-    /// The engine has run prompts.
-    has_prompts: bool,
+    /// Requests have left the engine uncounted.
+    some_left_uncounted: bool,
     /// The engine has decoded tokens.
     has_decoded: bool,
     /// Requests were queued at the last record.
@@ -253,7 +253,6 @@ impl Epoch {
 
     /// Counts the unfinished requests after all records of an iteration.
     pub(crate) fn follow_requests(&mut self, open: &Iteration) {
-        self.has_prompts |= open.tokens.context > 0;
         self.has_decoded |= open.tokens.generation > 0;
         let (Backend::PyTorch, Some(active)) = (open.backend, open.active) else {
             self.in_flight = None;
@@ -261,6 +260,7 @@ impl Epoch {
         };
         let in_flight = match &mut self.in_flight {
             Some(in_flight) => {
+                self.some_left_uncounted |= open.known && in_flight.lacks(active, open.started);
                 in_flight.record(active, open.started, open.completed, open.known);
                 in_flight
             }
@@ -269,9 +269,9 @@ impl Epoch {
         in_flight.one_rank = open.copied;
     }
 
-    /// Whether the engine has only run prompts so far, like the context server of a disaggregated deployment.
-    pub(crate) fn runs_only_prompts(&self) -> bool {
-        self.has_prompts && !self.has_decoded
+    /// Whether requests end as on the context server of a disaggregated deployment: after their prompts, and uncounted.
+    pub(crate) fn is_context_server(&self) -> bool {
+        self.some_left_uncounted && !self.has_decoded
     }
 
     /// Updates the numbers. Returns what is missing before the record.

@@ -28,8 +28,6 @@ pub(crate) struct OpenRequests {
     open: i64,
     /// An end was reported at least once.
     used: bool,
-    /// An end was reported since the last record.
-    since_record: bool,
 }
 
 impl OpenRequests {
@@ -37,7 +35,6 @@ impl OpenRequests {
     pub(crate) fn end(&mut self, requests: u64) {
         self.open = self.open.saturating_sub_unsigned(requests).max(0);
         self.used |= requests > 0;
-        self.since_record |= requests > 0;
     }
 
     fn is_settled(self) -> bool {
@@ -49,8 +46,13 @@ impl InFlight {
     /// Starts the accounts with the first known record of an engine, which may have written earlier records.
     pub(crate) fn begin(active: i64, completed: u64) -> Self {
         let open = active.saturating_sub_unsigned(completed).max(0);
-        let account = OpenRequests { open, used: false, since_record: false };
+        let account = OpenRequests { open, used: false };
         Self { by_record: open, by_count: open, by_entries: account, by_server: account, one_rank: false }
+    }
+
+    /// Whether fewer requests are active in the next record than the last one left.
+    pub(crate) fn lacks(&self, active: i64, started: u64) -> bool {
+        active.saturating_sub_unsigned(started) < self.by_record
     }
 
     /// Continues the accounts with the next record. `known`: no record before it is missing.
@@ -62,7 +64,6 @@ impl InFlight {
             self.by_record
         };
         for account in [&mut self.by_entries, &mut self.by_server] {
-            account.since_record = false;
             account.open = if self.by_record == 0 { 0 } else { account.open.saturating_add_unsigned(started) };
         }
     }
@@ -80,12 +81,6 @@ impl InFlight {
         } else {
             Outstanding::Yes
         }
-    }
-
-    /// Whether all requests of the last record may have ended, although the server does not count all of them: it has counted one, or
-    /// there was only one. An engine that hangs with several of them ends none.
-    pub(crate) fn may_have_ended(&self) -> bool {
-        self.by_record <= 1 || self.by_server.since_record
     }
 
     /// Whether the next record may contain a wait for work. The accounts of entries and of the server are too late for this.

@@ -162,7 +162,7 @@ impl EngineFold {
             Some(Outstanding::Doubtful) if latest.is_blocked() => Outstanding::Yes,
             Some(_) if latest.queued.unwrap_or(0) > 0 => Outstanding::Yes,
             // The requests of a context server leave it uncounted while their cache is sent.
-            Some(Outstanding::Yes) if self.epoch.runs_only_prompts() && latest.has_batch() && !latest.is_blocked() => {
+            Some(Outstanding::Yes) if self.epoch.is_context_server() && latest.has_batch() && !latest.is_blocked() => {
                 Outstanding::Doubtful
             }
             Some(outstanding) => outstanding,
@@ -226,15 +226,10 @@ impl EngineFold {
         if ended > 0 {
             self.health.ended_without_record(now);
         }
-        // The batch is empty long after the last record, so the requests of the last batch have ended, counted or not. A request
-        // that waits for the transfer of its cache, or whose engine hangs, is in no batch, either.
-        let none_runs = metrics.scheduled_batch_size == Some(0) && self.health.silent(now) >= health::DOUBT;
-        let none_held = self.latest.as_ref().is_some_and(|latest| latest.held().unwrap_or(0) == 0);
+        // The batch is empty long after the last record, so all requests of that record have ended, counted or not.
+        let all_ended = metrics.scheduled_batch_size == Some(0) && self.health.silent(now) >= health::DOUBT;
         if let Some(in_flight) = &mut self.epoch.in_flight {
-            in_flight.by_server.end(ended);
-            if none_runs && none_held && in_flight.may_have_ended() {
-                in_flight.by_server.end(u64::MAX);
-            }
+            in_flight.by_server.end(if all_ended { u64::MAX } else { ended });
         }
         self.health.set_outstanding(self.outstanding());
     }
