@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
-use trtllm_records::perf_metrics::{FIRST_ORCHESTRATOR_ID, PerfMetricsEntry, SpeculativeDecodingMetrics};
+use trtllm_records::perf_metrics::{PerfMetricsEntry, SpeculativeDecodingMetrics};
 use trtllm_records::server_metrics::RequestHistogram;
 use trtllm_records::{RequestStats, ServerMetrics};
 
@@ -85,7 +85,7 @@ impl RequestFold {
         if is_primary_source {
             self.server_times.entries += u64::from(has_times);
             self.ends.entries += u64::from(has_times);
-            if let Some(id) = entry.request_id.filter(|id| *id < FIRST_ORCHESTRATOR_ID && source == Source::Entries) {
+            if let Some(id) = entry.request_id.filter(|_| source == Source::Entries) {
                 self.completed.note(id, self.ends.completed);
             }
         }
@@ -223,7 +223,7 @@ impl RequestFold {
     /// Each reading comes from one of several frontends, so none has all requests. What was counted from readings is absent from now
     /// on, because it may contain differences between two frontends.
     fn forget_server_metrics(&mut self, metrics: &ServerMetrics) {
-        self.completed.several_frontends = true;
+        self.completed.several_series = true;
         self.server = ServerFold::default();
         self.server_times = ServerTimes::default();
         // A total that stays must not fall.
@@ -294,7 +294,10 @@ impl RequestFold {
             |choices: &Choices| choices.taken(Quantity::Times).is_some_and(Source::is_per_request);
         if self.server_times.has_more_than_entries(now) && times_are_per_request(&self.choices) {
             self.choices.leave_entries();
-            self.server_times.replace(&mut self.totals.times);
+            let taken = |histogram| {
+                Quantity::of(histogram).is_some_and(|quantity| self.choices.taken(quantity) == Some(Source::Server))
+            };
+            self.server_times.replace(&mut self.totals.times, taken);
             self.totals.source = self.choices.taken(Quantity::Times);
         }
         let have_entries = times_are_per_request(&self.choices);

@@ -48,10 +48,10 @@ impl ServerTimes {
         requests > self.entries
     }
 
-    /// Replaces the times of entries by those of the server, so that all requests count the same.
-    pub(crate) fn replace(&mut self, times: &mut RequestTimes) {
+    /// Replaces the times of entries by those of the server that are `taken` now, so that all requests count the same.
+    pub(crate) fn replace(&mut self, times: &mut RequestTimes, taken: impl Fn(RequestHistogram) -> bool) {
         let Some(of_server) = &mut self.times else { return };
-        for histogram in RequestHistogram::ALL {
+        for histogram in RequestHistogram::ALL.into_iter().filter(|histogram| taken(*histogram)) {
             let (new, old) = (of_server.of_server(histogram), times.of_server(histogram));
             if new.has_all_of(old) {
                 old.clone_from(new);

@@ -678,19 +678,19 @@ fn the_server_page_ends_requests_by_an_empty_batch_and_by_ends_but_not_by_refuse
 
 #[test]
 fn a_context_server_whose_last_requests_leave_uncounted_is_idle() {
-    let context = |iter, used| {
+    let context = |iter, active, used| {
         let worker = context_worker(iter, 1, used);
         let batch = InflightBatchingStats { num_ctx_tokens: Some(100), ..worker.inflight_batching_stats.unwrap() };
-        IterationStats { inflight_batching_stats: Some(batch), ..worker }
+        IterationStats { num_active_requests: Some(active), inflight_batching_stats: Some(batch), ..worker }
     };
     for (records, expected) in [
-        (vec![context(1, 40), context(2, 40)], EngineState::Idle),
+        (vec![context(1, 8, 40), context(2, 6, 40)], EngineState::Idle),
         // Its cache is full.
-        (vec![context(1, 40), context(2, 96)], EngineState::Stalled),
-        // The first prompt hangs: no request has left uncounted.
-        (vec![context(1, 40)], EngineState::Stalled),
+        (vec![context(1, 8, 40), context(2, 6, 40), context(3, 8, 96)], EngineState::Stalled),
+        // The first prompts hang: no request has left uncounted.
+        (vec![context(1, 8, 40), context(2, 8, 40)], EngineState::Stalled),
         // An engine that decodes counts the ends of all requests.
-        (vec![working(1), context(2, 40)], EngineState::Stalled),
+        (vec![working(1), context(2, 6, 40)], EngineState::Stalled),
     ] {
         let mut bench = Bench::new();
         bench.all(&records.into_iter().map(|record| IterationStats { timestamp: None, ..record }).collect::<Vec<_>>());

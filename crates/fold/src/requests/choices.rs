@@ -166,7 +166,7 @@ impl Choices {
     fn may_come(&self, source: Source) -> bool {
         match source {
             Source::Entries => !self.without_entries && self.first != Some(Source::Spans),
-            Source::Spans => self.has_spans,
+            Source::Spans => self.has_spans && self.first != Some(Source::Entries),
             Source::Rows => self.has_rows,
             Source::Server => self.has_server_metrics,
         }
