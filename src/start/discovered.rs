@@ -283,7 +283,7 @@ impl Engines {
                 tracing::info!(
                     model,
                     version,
-                    "engine removed: its server is gone, replaced or read by another source"
+                    "engine removed: its server is gone, replaced, read by another source, or without statistics"
                 );
                 state.remove(&engine.slot);
                 if engine.pod.is_none() {

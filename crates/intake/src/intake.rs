@@ -84,7 +84,11 @@ impl Intake {
     #[must_use]
     pub fn new(slot: Arc<EngineSlot>, stale_after: Duration) -> Self {
         slot.lock().observed = ObservedEngine::new(stale_after).with_objectives(slot.name.objectives);
-        slot.lock().source.only_log = slot.name.source == "log";
+        {
+            let source = &mut slot.lock().source;
+            source.only_log = slot.name.source == "log";
+            source.only_requests = matches!(slot.name.source, "perf-metrics" | "otlp");
+        }
         Self {
             state: EngineState::Starting,
             log: SourceLog::new(slot.name.clone()),

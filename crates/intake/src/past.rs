@@ -169,6 +169,8 @@ impl PastEngine {
                 self.offset = self.last.clock_us + (at.us - self.last.us).max(0) - at.clock_us;
                 self.next_judgement = self.offset + at.clock_us;
                 self.lines.push(Line { at: self.last, entry: Entry::Dropped(0) });
+                // Its first lines say so if its polls fail, too.
+                (self.failure, self.is_disconnected) = (None, false);
                 self.only_requests = header.has_only_requests();
                 // The other process may have had other objectives. The counts continue.
                 let slot = self.slot();
@@ -217,6 +219,7 @@ impl PastEngine {
         let result = self.failure.as_ref().map_or(Ok(presence), Err);
         let mut batch = Batch::default();
         batch.only_requests = self.only_requests;
+        batch.connections = self.is_disconnected.then_some(0);
         self.intake.end_poll(&mut batch, Duration::ZERO, result, Moment::recorded(at));
     }
 

@@ -102,6 +102,8 @@ impl Playback {
                     (self.only_requests, self.only_log) = (header.has_only_requests(), header.is_of_log());
                     let is_other = self.session.replace(header.session).is_some_and(|before| before != header.session);
                     if is_other {
+                        // Its first lines say so if its polls fail, too.
+                        (self.failure, self.is_disconnected) = (None, false);
                         // Another exporter continued the recording. Its clock has another origin.
                         let at = self.before.take().unwrap_or(at);
                         return Ok(Some(Line { at, entry: Entry::Dropped(0) }));
@@ -149,6 +151,7 @@ impl BlockingSource for Playback {
             self.lines.push(line);
         }
         (batch.only_requests, batch.only_log) = (self.only_requests, self.only_log);
+        batch.connections = self.is_disconnected.then_some(0);
         match &self.failure {
             Some(failure) if !batch.ended => Err(SourceError::Recorded(failure.clone())),
             _ if self.is_disconnected && !batch.ended => Ok(Presence::Disconnected),

@@ -351,7 +351,7 @@ impl<'a> PodApi<'a> {
                     known.pods.insert(key, pod);
                 }
                 Some(_) => known.too_many = true,
-                None => _ = known.pods.remove(&key),
+                None => known.too_many &= known.pods.remove(&key).is_none(),
             });
         }
         Some(version)

@@ -268,7 +268,7 @@ impl TrtllmServe {
             batch.keys.insert(ENTRIES_PATH.to_owned());
         }
         endpoint.due = Instant::now() + if is_whole && result.is_ok() { ENTRIES_INTERVAL } else { RETRY };
-        if is_late && result.is_err() {
+        if is_late && result.is_err() && self.client.is_unanswered() {
             endpoint.answer_is_lost(&self.client.server.target, batch);
         }
         self.forget_response();
@@ -295,9 +295,11 @@ impl TrtllmServe {
         self.keys.may_be_replaced();
         self.startup.may_be_replaced();
         if let Some(endpoint) = &mut self.entries_endpoint {
-            endpoint.due = Instant::now();
+            // An answer that came too late must not make the next poll late, too.
+            if endpoint.refusal.is_none() {
+                endpoint.due = Instant::now();
+            }
             endpoint.keys.may_be_replaced();
-            endpoint.refusal = None;
             if self.reads_entries && is_lost {
                 endpoint.answer_is_lost(&self.client.server.target, batch);
             }
