@@ -209,7 +209,8 @@ impl GpuTracker {
         let excluded = self.states.values().filter(|state| state.is_none()).count();
         // With a filter, only GPUs with a UUID were ever expected.
         let never_shown = if self.filter.includes_all() { u32::try_from(excluded).unwrap_or(u32::MAX) } else { 0 };
-        let expected = self.inventory.expected.saturating_sub(never_shown);
+        let known = u32::try_from(gpus.len()).unwrap_or(u32::MAX);
+        let expected = self.inventory.expected.saturating_sub(never_shown).max(known);
         GpuInventory { gpus, pods, pods_with_other_gpus, excluded, expected, ..self.inventory.clone() }
     }
 

@@ -5,6 +5,7 @@
 //! every GPU in turn, so one hung GPU would block the others.
 
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
@@ -91,9 +92,10 @@ impl Worker {
         // Taken, so that a second GPU with this UUID has counters of its own.
         let mut counters = self.counters.lock().remove(&uuid).unwrap_or_default();
         counters.expect_restart();
-        let tries_again = self.poll(&device, &mut counters, stop);
+        // After a panic, a new worker continues the counters.
+        let polled = catch_unwind(AssertUnwindSafe(|| self.poll(&device, &mut counters, stop)));
         self.counters.lock().insert(uuid, counters);
-        tries_again
+        polled.unwrap_or_else(|panic| resume_unwind(panic))
     }
 
     /// Polls until the GPU fails. Returns whether to try again later with a new handle. If every call fails, but no

@@ -21,8 +21,9 @@ pub(in crate::metrics) struct ProcessReadings {
 
 pub(in crate::metrics) fn read() -> ProcessReadings {
     // Kept open, because opening it for each page costs a third of what its reads cost.
-    static PROCESS: OnceLock<Option<Process>> = OnceLock::new();
-    let Some(process) = PROCESS.get_or_init(|| Process::myself().ok()) else { return ProcessReadings::default() };
+    static PROCESS: OnceLock<Process> = OnceLock::new();
+    let opened = || Process::myself().ok().map(|opened| PROCESS.get_or_init(|| opened));
+    let Some(process) = PROCESS.get().or_else(opened) else { return ProcessReadings::default() };
     let (stat, ticks) = (process.stat().ok(), procfs::ticks_per_second() as f64);
     let stat = stat.as_ref();
     ProcessReadings {
