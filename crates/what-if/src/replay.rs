@@ -153,7 +153,7 @@ impl Question<'_> {
         let largest = self.costs.largest_tokens() / f64::from(1 + self.rules.draft_len);
         let burst = f64::from(self.rules.max_batch_size).min(BURST * largest.max(1.0));
         // So many requests arrive until the burst is served.
-        let meanwhile = burst * utilization / (1.0 - utilization);
+        let meanwhile = (burst * utilization / (1.0 - utilization)).min(8.0 * known as f64);
         let burst = (burst as usize, meanwhile);
         let runs = (0..CAPACITY_RUNS).map(|run| self.run_after(burst, run, known, &mut reached).latencies.tpot[0]);
         runs.sum::<f64>() / CAPACITY_RUNS as f64

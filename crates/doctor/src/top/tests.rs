@@ -289,7 +289,7 @@ ENGINE   EXPORTER    STATE  ACTIVE  QUEUED  WAITING  PAUSED  GEN/S  CTX/S   ITER
 TPOT50  TPOT95     KV  KV-HIT  WHY
 llama 1  node0:8002  busy       12       0        -       -    250      -  125ms   198ms   100ms   190ms  \
 \x20    -       -  25.0%       -  requests are being served
-qwen 1   node0:8002  idle        0       0        -       -      0      0      -       -       -       -  \
+qwen 1   node0:8002  idle        0       0        -       -      0      -      -       -       -       -  \
 \x20    -       -  25.0%       -  no requests
 
 GPU     EXPORTER    STATE    USE  MEMORY GiB  POWER W  TEMP °C  CLOCKS LIMITED BY
