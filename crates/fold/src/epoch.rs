@@ -269,7 +269,7 @@ impl Epoch {
         in_flight.one_rank = open.copied;
     }
 
-    /// Whether requests end as on the context server of a disaggregated deployment: after their prompts, and uncounted.
+    /// Whether this is the context server of a disaggregated deployment: it never decodes, and its requests leave uncounted.
     pub(crate) fn is_context_server(&self) -> bool {
         self.some_left_uncounted && !self.has_decoded
     }

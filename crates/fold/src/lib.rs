@@ -161,7 +161,7 @@ impl EngineFold {
             // The server counts a request as ended when the client has its answer. The engine may still hold it: see `is_blocked`.
             Some(Outstanding::Doubtful) if latest.is_blocked() => Outstanding::Yes,
             Some(_) if latest.queued.unwrap_or(0) > 0 => Outstanding::Yes,
-            // The requests of a context server leave it uncounted while their cache is sent.
+            // Nothing counts the requests that leave a context server, so the last ones may have left.
             Some(Outstanding::Yes) if self.epoch.is_context_server() && latest.has_batch() && !latest.is_blocked() => {
                 Outstanding::Doubtful
             }

@@ -169,7 +169,7 @@ impl PastEngine {
                 self.offset = self.last.clock_us + (at.us - self.last.us).max(0) - at.clock_us;
                 self.next_judgement = self.offset + at.clock_us;
                 self.lines.push(Line { at: self.last, entry: Entry::Dropped(0) });
-                // Its first lines say so if its polls fail, too.
+                // If the polls of the next process fail, its first lines say so.
                 (self.failure, self.is_disconnected) = (None, false);
                 self.only_requests = header.has_only_requests();
                 // The other process may have had other objectives. The counts continue.

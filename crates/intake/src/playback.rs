@@ -102,7 +102,7 @@ impl Playback {
                     (self.only_requests, self.only_log) = (header.has_only_requests(), header.is_of_log());
                     let is_other = self.session.replace(header.session).is_some_and(|before| before != header.session);
                     if is_other {
-                        // Its first lines say so if its polls fail, too.
+                        // If the polls of the next process fail, its first lines say so.
                         (self.failure, self.is_disconnected) = (None, false);
                         // Another exporter continued the recording. Its clock has another origin.
                         let at = self.before.take().unwrap_or(at);

@@ -28,10 +28,9 @@
 //! What waits is in one queue. The best source is among those that may come: not entries of a server that has none or whose spans
 //! came first, not rows or the server's metrics before the first one, and spans only if the exporter receives those of the server.
 //!
-//! Two changes come later. If the server counts more requests than there are entries or spans, their times, the spans' time per
-//! output token, and outcomes are left for
-//! those of the server ([`super::super::server_times`]). If several frontends answer, the server's metrics are left, and their quantities are
-//! open again.
+//! Two changes come later. If the server counts more requests than there are entries or spans, the server's times and outcomes count
+//! from then on ([`super::super::server_times`]), and so does its time per output token if that came from spans. If several frontends
+//! answer, the server's metrics are left, and their quantities are open again.
 
 use std::time::{Duration, Instant};
 
