@@ -139,8 +139,9 @@ class Watch:
         now = set()
         for alert in self.fleet.alerts():
             labels = alert["labels"]
-            # Alerts of severity info notify nobody, and an advice to tune an engine may fire at any time.
-            if labels["severity"] == "info":
+            # Alerts of severity info notify nobody, and an advice to tune an engine may fire at any time. In windows of a few
+            # seconds, requests to the orchestrator that wait while the machine is busy look like requests without an answer.
+            if labels["severity"] == "info" or labels["alertname"] == "TrtllmDisaggRequestsFailing":
                 continue
             on = int(labels["gpu_uuid"][-4:], 16) if "gpu_uuid" in labels else labels.get("model", labels.get("instance"))
             key = (labels["alertname"], f"{on} v{labels['version']}" if "version" in labels else on)
