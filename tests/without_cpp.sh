@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
 # Builds the exporter with --no-default-features while the variable CXX names no C++ compiler. The exporter must serve a recording and a
-# simulated engine, and refuse executor: with a message that names the feature. Its tests must compile, too.      usage: tests/without_cpp.sh
+# simulated engine, and refuse executor: with a message that names the feature. Its tests must compile, too. The doctor, which users get
+# without this feature, must read the configuration of an exporter that has it.      usage: tests/without_cpp.sh
 set -euo pipefail
 cd "$(dirname "$0")/.."
 fail() { echo "$*" >&2; exit 1; }
 # Use a separate folder: in the usual one, another build may have compiled the C++ code before.
 export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-target}/without-cpp
 CXX=/bin/false cargo build --quiet --locked --no-default-features --bin trtllm-exporter
+CXX=/bin/false cargo build --quiet --locked --package trtllm-doctor
 CXX=/bin/false cargo clippy --quiet --locked --no-default-features --all-targets -- -D warnings
 binary=$CARGO_TARGET_DIR/debug/trtllm-exporter
 ! readelf --dynamic "$binary" | grep -F libstdc++ || fail "the program needs libstdc++"
@@ -16,6 +18,9 @@ trap '[ -z "$process" ] || kill -KILL "$process" 2>/dev/null || true; rm -rf "$w
 timeout 20 "$binary" --source="executor:$work" --gpu=off --web.listen-address=127.0.0.1:0 2>"$work/refused" && code=0 || code=$?
 [ "$code" = 2 ] || fail "exit code $code instead of 2 with --source=executor:"
 grep -q 'feature "executor"' "$work/refused" || { cat "$work/refused"; fail "the message for --source=executor: does not name the feature"; }
+printf 'engines:\n- source: executor:/engines/llama\n' >"$work/engines.yaml"
+"${binary%/*}/trtllm-doctor" diagnose http://127.0.0.1:1 --config.file="$work/engines.yaml" >"$work/report" 2>&1 && code=0 || code=$?
+[ "$code" = 4 ] || { cat "$work/report"; fail "exit code $code of the doctor instead of 4 with executor: in the configuration"; }
 for source in 'replay:tests/fixtures/session.ndjson?speed=max' 'sim:?rate=20' 'sim:?scenario=kv-capacity-cpp'; do
   rm -f "$work/port" "$work/page"
   "$binary" --source="$source" --gpu=off --web.listen-address=127.0.0.1:0 --web.port-file="$work/port" 2>"$work/log" &

@@ -634,16 +634,6 @@ fn findings_queries_and_flags_name_only_families_of_the_catalog() {
     }
 }
 
-/// The doctor is built without the Executor, and reads the configuration of an exporter that has it.
-#[test]
-fn the_configuration_of_an_exporter_that_hosts_an_engine_is_read() {
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("x.yaml");
-    std::fs::write(&file, "engines:\n- source: executor:/engines/llama\n").unwrap();
-    let report = Report::run(&["http://127.0.0.1:1", "--config.file", path(&file)]);
-    assert_eq!(report.code, 4, "{:#}", report.json);
-}
-
 #[test]
 fn the_program_prints_every_rule_with_its_condition_and_remedy() {
     let printed = String::from_utf8(doctor(&["diagnose", "--rules"]).stdout).unwrap();

@@ -137,11 +137,11 @@ pub(crate) fn either(arguments: &[&str]) -> Output {
     }
 }
 
-/// The path of `trtllm-doctor`, which is built once. It has the features of its own package, as users get it: it cannot
-/// load an engine.
+/// The path of `trtllm-doctor`, which is built once. Here, it has the features of the whole workspace: for those of its own
+/// package, cargo would build most dependencies again.
 pub(crate) fn doctor_binary() -> &'static str {
     static BUILT: OnceLock<String> = OnceLock::new();
-    BUILT.get_or_init(|| built(&["--package", "trtllm-doctor"], "trtllm-doctor").display().to_string())
+    BUILT.get_or_init(|| built(&["--workspace", "--bin", "trtllm-doctor"], "trtllm-doctor").display().to_string())
 }
 
 /// Runs the binary until it exits by itself.
