@@ -12,8 +12,7 @@ use super::engine_config::{DEFAULT_MODEL, DEFAULT_VERSION, EngineConfig, gpu_hou
 use super::error::ConfigError;
 use super::gpus;
 use super::secrets::hide_secrets_of_url;
-use super::source::SourceSpec;
-use super::syntax::unrendered;
+use super::source::{SourceSpec, unrendered};
 
 /// Where an entry was given.
 #[derive(Debug)]
@@ -69,18 +68,6 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    pub(super) const KEYS: [&str; 9] = [
-        "source",
-        "model",
-        "version",
-        "labels",
-        "objectives",
-        "gpus",
-        "bench_report",
-        "gpu_hour_cost",
-        "otlp_endpoint",
-    ];
-
     /// The entry of a --source with its --model and --model-version.
     pub(super) fn of_flags(source: String, model: Option<String>, version: Option<String>) -> Self {
         let given = |text| Spanned::new(text, Location::UNKNOWN, Location::UNKNOWN);

@@ -15,7 +15,6 @@ mod nearest;
 mod options;
 mod secrets;
 mod source;
-mod syntax;
 
 use std::path::Path;
 

@@ -6,7 +6,6 @@ use std::str::FromStr;
 
 use super::forms::remedy;
 use super::options::SourceOptions;
-use super::syntax::unrendered;
 use trtllm_records::orchestrator::SOURCE as ORCHESTRATOR;
 use trtllm_sources::hosting::Hosting;
 use trtllm_sources::kubernetes::PodSelection;
@@ -270,6 +269,12 @@ pub fn server_key(target: &str) -> String {
         Err(_) => host,
     };
     format!("{host}:{port}/{path}")
+}
+
+/// The error for a text that a template engine should have replaced, such as `{{ .Values.model }}`.
+pub(super) fn unrendered(text: &str) -> Option<&'static str> {
+    let is_template = (text.contains("{{") && text.contains("}}")) || text.contains("${") || text.contains("$(");
+    is_template.then_some("is a template that was not rendered; render it, or write the value itself")
 }
 
 #[cfg(test)]
