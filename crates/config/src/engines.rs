@@ -2,7 +2,7 @@
 //! as this can be known without a server, a model or a GPU.
 
 use std::collections::HashMap;
-use std::hash::Hash;
+use std::path::{Path, PathBuf};
 
 use trtllm_intake::Playback;
 #[cfg(feature = "executor")]
@@ -20,69 +20,21 @@ use trtllm_sources::{OpenError, iteration_log, socket};
 use super::engine_config::EngineConfig;
 use super::entry::{Entry, Origin};
 use super::error::ConfigError;
-use super::gpus;
-use super::source::SourceSpec;
-use super::source::server_key;
+use super::source::{SourceSpec, server_key};
 
-/// Checks each entry, and that no two share a name, a socket, a server or a GPU. `remedy` tells the user how to name engines.
-pub(super) fn check(entries: Vec<(Origin, Entry)>, remedy: &str) -> Result<Vec<EngineConfig>, ConfigError> {
-    let (mut names, mut sockets, mut servers, mut searches) = (Taken::new(), Taken::new(), Taken::new(), Taken::new());
-    let (mut span_addresses, mut directories, mut files) = (Taken::new(), Taken::new(), Taken::new());
-    let (mut engines, mut gpus) = (Vec::new(), gpus::Taken::new());
+/// Checks each entry, and that no two share a name, a socket, a server or a GPU.
+pub(super) fn check(entries: Vec<(Origin, Entry)>) -> Result<Vec<EngineConfig>, ConfigError> {
+    let (mut taken, mut engines) = (HashMap::<String, u64>::new(), Vec::new());
     for (origin, entry) in entries {
         let engine = entry.check(&origin)?;
-        let wrong = |why| origin.wrong(origin.line, why);
-        let shared = match &engine.source {
-            SourceSpec::Socket(path) => taken(&mut sockets, path.clone(), &origin).map(|other| {
-                format!("this ingest socket is used by another engine{other}; give each engine its own path")
-            }),
-            source @ (SourceSpec::TrtllmServe { access, .. } | SourceSpec::Orchestrator(access)) => {
-                let why = match source {
-                    SourceSpec::Orchestrator(_) => "an address is that of one server",
-                    _ => "two readers would take each other's records",
-                };
-                taken(&mut servers, server_key(&access.target), &origin)
-                    .map(|other| format!("this server is read by another engine{other}; {why}. Remove one of them"))
+        for (claim, remedy) in claims(&engine) {
+            if let Some(line) = taken.get(&claim) {
+                // Flags have no line.
+                let place = if *line == 0 { String::new() } else { format!(" (line {line})") };
+                return Err(origin.wrong(origin.line, format!("{claim} another engine{place}; {remedy}")));
             }
-            SourceSpec::Auto { .. } | SourceSpec::Kubernetes(_) => taken(&mut searches, (), &origin)
-                .map(|other| format!("auto or kubernetes: is given twice{other}; remove one of them")),
-            _ => None,
-        };
-        let span_address = engine.source.span_receiver().and_then(|receiver| {
-            taken(&mut span_addresses, receiver.address, &origin).map(|other| {
-                format!(
-                    "spans for {} are received by another engine{other}; give each its own address",
-                    receiver.address
-                )
-            })
-        });
-        let directory = match &engine.source {
-            SourceSpec::TrtllmServe { extras: Extras { lines: Some(lines), .. }, .. } => {
-                taken(&mut directories, lines.path.clone(), &origin).map(|other| {
-                    format!(
-                        "the lines of {} are read for another engine{other}; give each its own directory",
-                        lines.path.display()
-                    )
-                })
-            }
-            // A server has other lines in its directory than those that this source counts.
-            SourceSpec::PerfMetrics(LinesDir { path, .. }) | SourceSpec::Log { path, .. } => {
-                taken(&mut files, path.clone(), &origin)
-                    .map(|other| format!("{} is read by another engine{other}; remove one of them", path.display()))
-            }
-            _ => None,
-        };
-        shared.or(span_address).or(directory).map_or(Ok(()), Err).map_err(wrong)?;
-        let (model, version) = (&engine.name.model, &engine.name.version);
-        if !engine.names_its_engines
-            && let Some(other) = taken(&mut names, (model.clone(), version.clone()), &origin)
-        {
-            return Err(wrong(format!(
-                "duplicate engine with model {model:?} and version {version:?}{other}; \
-                 give each engine its own model or version ({remedy})"
-            )));
+            taken.insert(claim, origin.line);
         }
-        gpus::take(&engine.gpus, &engine.name, &mut gpus).map_err(wrong)?;
         engines.push((origin, engine));
     }
     // Only then look at the files that the sources name, so that mistakes in the text of all entries come first.
@@ -93,19 +45,44 @@ pub(super) fn check(entries: Vec<(Origin, Entry)>, remedy: &str) -> Result<Vec<E
     opened.collect()
 }
 
-/// For each value that only one entry may have, the line of the entry that has it.
-type Taken<T> = HashMap<T, u64>;
-
-/// Describes where another entry with this key is. If there is none, the key is now taken by the entry at `origin`.
-fn taken<T: Hash + Eq>(taken: &mut Taken<T>, key: T, origin: &Origin) -> Option<String> {
-    match taken.get(&key) {
-        Some(0) => Some(String::new()),
-        Some(line) => Some(format!(" (line {line})")),
-        None => {
-            taken.insert(key, origin.line);
-            None
+/// What only one engine may have, in words that "another engine" follows, and what to do if two have it.
+fn claims(engine: &EngineConfig) -> Vec<(String, &'static str)> {
+    // Without repeated slashes.
+    let plain = |path: &Path| path.components().collect::<PathBuf>().display().to_string();
+    let mut claims = match &engine.source {
+        SourceSpec::Socket(path) => {
+            vec![(format!("the ingest socket {} is that of", plain(path)), "give each engine its own path")]
         }
+        SourceSpec::TrtllmServe { access, .. } | SourceSpec::Orchestrator(access) => vec![(
+            format!("the server {} is read by", server_key(&access.target).trim_end_matches('/')),
+            "remove one of them, because two readers would take each other's records",
+        )],
+        SourceSpec::Auto { .. } | SourceSpec::Kubernetes(_) => {
+            vec![("a search (auto or kubernetes:) is the source of".to_owned(), "remove one of them")]
+        }
+        SourceSpec::PerfMetrics(LinesDir { path, .. }) | SourceSpec::Log { path, .. } => {
+            vec![(format!("{} is read by", plain(path)), "remove one of them")]
+        }
+        _ => Vec::new(),
+    };
+    // A server has other lines in its directory than those that perf-metrics: counts.
+    if let SourceSpec::TrtllmServe { extras: Extras { lines: Some(lines), .. }, .. } = &engine.source {
+        claims.push((format!("the lines of {} are read for", plain(&lines.path)), "give each its own directory"));
     }
+    if let Some(receiver) = engine.source.span_receiver() {
+        claims.push((format!("spans for {} are received by", receiver.address), "give each its own address"));
+    }
+    for gpu in &engine.gpus {
+        let remedy = "remove it where it is wrong, or from both, because a shared GPU has no energy per engine";
+        claims.push((format!("gpus has {gpu}, a GPU of"), remedy));
+    }
+    if !engine.names_its_engines {
+        let (model, version) = (&engine.name.model, &engine.name.version);
+        let remedy =
+            "give each engine its own model or version (one --model per --source, or the keys of --config.file)";
+        claims.push((format!("model {model:?} and version {version:?} are those of"), remedy));
+    }
+    claims
 }
 
 /// Finds errors that would make opening the source fail.

@@ -1,9 +1,6 @@
 //! The key `gpus` of an engine: the UUIDs of the GPUs that serve it.
 
-use std::collections::HashMap;
-
 use serde_saphyr::Spanned;
-use trtllm_records::EngineName;
 
 /// Checks the UUIDs of one engine and returns them in NVML's spelling. The error has the line and the text of a mistake.
 pub(super) fn parse(
@@ -30,23 +27,6 @@ pub(super) fn parse(
         found.push(uuid);
     }
     Ok(found)
-}
-
-/// Model and version of the engine that has a GPU, by the UUID of the GPU.
-pub(super) type Taken = HashMap<String, (String, String)>;
-
-/// Fails if another engine has one of these GPUs already.
-pub(super) fn take(gpus: &[String], engine: &EngineName, taken: &mut Taken) -> Result<(), String> {
-    for gpu in gpus {
-        let engine = (engine.model.clone(), engine.version.clone());
-        if let Some((model, version)) = taken.insert(gpu.clone(), engine) {
-            return Err(format!(
-                "gpus has {gpu}, which the engine with model {model:?} and version {version:?} has too; \
-                 remove it where it is wrong, or from both, because a shared GPU has no energy per engine"
-            ));
-        }
-    }
-    Ok(())
 }
 
 fn uuid(text: &str) -> Result<String, String> {

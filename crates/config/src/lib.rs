@@ -38,7 +38,7 @@ pub fn read_file(path: &Path) -> Result<Vec<EngineConfig>, ConfigError> {
         .map_err(|error| failed(format!("cannot read the file: {error}; check the path and its permissions")))?;
     let text = String::from_utf8(bytes)
         .map_err(|error| failed(format!("the file is not UTF-8: {error}; save it as UTF-8")))?;
-    engines::check(file::entries(path, &text)?, "keys model and version")
+    engines::check(file::entries(path, &text)?)
 }
 
 /// The engines of `--source`, or the first mistake in them. `models` and `versions` have one value for all engines, or one per engine
@@ -60,7 +60,7 @@ pub fn from_flags(
     let entries = sources.iter().enumerate().map(|(index, source)| {
         (Origin::flag(source), Entry::of_flags(source.clone(), given(models, index), given(versions, index)))
     });
-    let mut engines = engines::check(entries.collect(), "one --model per --source, or --config.file")?;
+    let mut engines = engines::check(entries.collect())?;
     for engine in &mut engines {
         engine.name.objectives = objectives;
     }

@@ -127,12 +127,12 @@ pub(super) const FILES: &[(&str, usize, &[&str])] = &[
     ("engines:\n- source: trtllm-serve:http://Gpu-7:8000\n- source: trtllm-serve:http://gpu-7.:8000\n  model: b\n", 3, &["read by another engine (line 2)"]),
     ("engines:\n- source: trtllm-serve:http://gpu-7\n- source: trtllm-disagg:http://gpu-7:80\n  model: b\n", 3, &["read by another engine (line 2)"]),
     ("engines:\n- source: socket:/run/a.sock\n- source: socket:/run//./a.sock\n  model: b\n", 3, &["engines[1]", "own path"]),
-    ("engines:\n- source: socket:a\n  model: x\n- source: socket:b\n  model: x\n", 4, &["duplicate engine with model \"x\" and version \"1\" (line 2)"]),
+    ("engines:\n- source: socket:a\n  model: x\n- source: socket:b\n  model: x\n", 4, &["model \"x\" and version \"1\" are those of another engine (line 2)"]),
     ("engines:\n- source: otlp:127.0.0.1:4318\n- source: trtllm-serve:http://a:1?otlp=127.0.0.1:4318\n  model: b\n", 3, &["received by another engine (line 2)", "own address"]),
     ("engines:\n- source: trtllm-serve:http://a:1?perf_metrics_dir=/tmp\n- source: trtllm-serve:http://b:1?perf_metrics_dir=/tmp\n  model: b\n", 3, &["read for another engine (line 2)", "own directory"]),
     ("engines:\n- source: perf-metrics:/tmp\n- source: perf-metrics:/tmp\n  model: b\n", 3, &["/tmp is read by another engine (line 2)", "remove one"]),
     ("engines:\n- source: log:/s.log\n- source: log:/s.log?from_start=true\n  model: b\n", 3, &["/s.log is read by another engine (line 2)"]),
-    ("engines:\n- source: auto\n- source: auto:?ports=9000\n", 3, &["auto or kubernetes: is given twice (line 2)"]),
+    ("engines:\n- source: auto\n- source: auto:?ports=9000\n", 3, &["a search (auto or kubernetes:) is the source of another engine (line 2)"]),
     ("engines:\n- source: kubernetes:a?node=b&api_server=http://h\n  labels: {pod: c}\n", 3, &["label \"pod\" is that of the engine's pod"]),
     // Labels, objectives, GPUs, reports.
     ("engines:\n- source: auto\n  labels: {__team: a}\n", 3, &["\"__team\" is reserved"]),
@@ -153,7 +153,7 @@ pub(super) const FILES: &[(&str, usize, &[&str])] = &[
     ("engines:\n- source: socket:a\n  labels: {request_type: x}\n", 3, &["engines[0]", "request_type", "another"]),
     ("engines:\n- source: socket:a\n  model: x\n  gpus: [MIG-0a1b2c3d-0000-4000-8000-00000000000f]\n", 4, &["engines[0]", "gpus", "MIG-0a1b2c3d", "whole GPUs"]),
     ("engines:\n- source: socket:a\n  model: x\n  gpus: [GPU-0a1b2c3d-0000-4000-8000-00000000000f, GPU-0A1B2C3D-0000-4000-8000-00000000000F]\n", 4, &["engines[0]", "gpus", "GPU-0a1b2c3d", "twice", "remove"]),
-    ("engines:\n- source: socket:a\n  model: x\n  gpus: [GPU-0a1b2c3d-0000-4000-8000-00000000000f]\n- source: socket:b\n  model: y\n  gpus: [GPU-0a1b2c3d-0000-4000-8000-00000000000f]\n", 5, &["engines[1]", "gpus", "GPU-0a1b2c3d", "\"x\"", "remove"]),
+    ("engines:\n- source: socket:a\n  model: x\n  gpus: [GPU-0a1b2c3d-0000-4000-8000-00000000000f]\n- source: socket:b\n  model: y\n  gpus: [GPU-0a1b2c3d-0000-4000-8000-00000000000f]\n", 5, &["engines[1]", "gpus", "GPU-0a1b2c3d", "another engine (line 2)", "remove"]),
     ("engines:\n- source: socket:a\n  gpus: [GPU-0a1b2c3d-0000-4000-8000-00000000000f]\n", 3, &["engines[0]", "gpus", "model"]),
     ("engines:\n- source: auto\n  bench_report: /nowhere/r.json\n", 3, &["bench_report /nowhere/r.json", "--report_json"]),
 ];
