@@ -211,8 +211,6 @@ fn no_error_repeats_the_value_of_an_unknown_option() {
         let url = format!("http://h:1{query}");
         let (source, simulated) = (format!("trtllm-serve:{url}"), format!("sim:{query}"));
         std::fs::write(&file, format!("engines:\n- source: '{source}'\n")).unwrap();
-        // The text after # is not sent to a server, so it is not an error in a source.
-        let is_accepted = query.starts_with('#');
         for (arguments, names_option) in [
             (&["--source", source.as_str()][..], true),
             (&["--source", source.as_str(), "--dry-run"], true),
@@ -239,11 +237,6 @@ fn no_error_repeats_the_value_of_an_unknown_option() {
             }
             // A path may contain these characters.
             if arguments.iter().any(|argument| argument.starts_with("perf-metrics:")) && !query.starts_with('?') {
-                continue;
-            }
-            if is_accepted
-                && arguments.iter().all(|argument| !argument.starts_with("http") && !argument.starts_with("h:"))
-            {
                 continue;
             }
             let output = either(arguments);

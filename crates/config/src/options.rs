@@ -2,8 +2,6 @@
 
 use std::path::PathBuf;
 
-use super::secrets::is_name;
-
 pub(super) struct SourceOptions {
     /// The options that were not read yet.
     unread: Vec<(String, String)>,
@@ -90,9 +88,11 @@ impl SourceOptions {
     }
 }
 
-/// The name of an option. A text that cannot be a name may be a part of a secret, such as a token with an `&`.
+/// The name of an option. A text that cannot be a name, such as one with digits, may be a part of a secret: a token with an `&`.
 fn quoted(name: &str) -> String {
-    if is_name(name) { format!("{name:?}") } else { "without a name (its text is not shown)".to_owned() }
+    let is_letter = |byte: u8| byte.is_ascii_alphabetic() || b"_.-[]".contains(&byte);
+    let is_name = (1..=32).contains(&name.len()) && name.bytes().all(is_letter);
+    if is_name { format!("{name:?}") } else { "without a name (its text is not shown)".to_owned() }
 }
 
 fn above_zero(text: &str) -> Option<f64> {

@@ -230,6 +230,9 @@ fn access(prefix: &str, rest: &str, options: &mut SourceOptions) -> Result<Acces
 
 fn http_target(prefix: &str, url: &str) -> Result<String, String> {
     let form = format!("{prefix}http://HOST:PORT or https");
+    if url.contains('#') {
+        return Err(format!("the address of a server has no part after #; write {form}"));
+    }
     let uri: http::Uri = url.parse().map_err(|_| format!("{url:?} is not a URL; write {form}"))?;
     let (scheme, default_port) = match uri.scheme_str() {
         Some("http") => ("http", 80),
