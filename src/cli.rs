@@ -127,7 +127,7 @@ pub struct Cli {
     pub stale_after: Duration,
 
     /// GPU metrics: off, auto (a missing driver is not an error) or required
-    #[arg(long, value_name = "MODE", default_value = "auto", value_parser = one_of(&GpuMode::ALL))]
+    #[arg(long, value_name = "MODE", default_value = "auto", value_parser = one_of(GpuMode::ALL.map(|mode| (mode.name(), mode))))]
     pub gpu: GpuMode,
 
     /// NVML library to load instead of searching for it
@@ -161,13 +161,13 @@ pub struct Cli {
         long = "metrics.profile",
         value_name = "PROFILE",
         default_value = "full",
-        value_parser = one_of(&PROFILES)
+        value_parser = one_of(Profile::ALL.map(|profile| (profile.name(), profile)))
     )]
     pub profile: Profile,
 
     /// Additional metric names of other exporters: trtllm (trtllm-serve), vllm (vllm:*), triton-core (nv_inference_*), dcgm (DCGM_FI_*), spec
-    #[arg(long = "metrics.compat", value_name = "LIST", value_delimiter = ',')]
-    pub compat: Vec<CompatSet>,
+    #[arg(long = "metrics.compat", value_name = "LIST", value_delimiter = ',', value_parser = ["trtllm", "vllm", "triton-core", "dcgm", "spec"])]
+    pub compat: Vec<String>,
 
     /// User id that may publish to ingest sockets (repeatable). Default: everybody who may open the socket
     #[arg(long = "ingest.allow-uid", value_name = "UID", value_parser = whole::<u32>, value_delimiter = ',')]
@@ -200,13 +200,9 @@ pub struct Cli {
     pub dry_run: bool,
 
     /// Log format: logfmt or json
-    #[arg(long = "log.format", value_name = "FORMAT", default_value = "logfmt", value_parser = one_of(&LogFormat::ALL))]
+    #[arg(long = "log.format", value_name = "FORMAT", default_value = "logfmt", value_parser = one_of(LogFormat::ALL))]
     pub log_format: LogFormat,
 }
-
-/// The values of `--metrics.profile`.
-const PROFILES: [(&str, Profile); 2] =
-    [(Profile::Default.name(), Profile::Default), (Profile::Full.name(), Profile::Full)];
 
 /// A command to run instead of the exporter.
 #[derive(Debug, Subcommand)]
@@ -244,16 +240,6 @@ pub struct InitArgs {
     pub ports: Vec<u16>,
 }
 
-/// A set of additional metric names, selected with `--metrics.compat`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum CompatSet {
-    Trtllm,
-    Vllm,
-    TritonCore,
-    Dcgm,
-    Spec,
-}
-
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum CatalogFormat {
     Markdown,
@@ -283,13 +269,13 @@ impl Cli {
     /// The sets of additional metric names that --metrics.compat selects.
     #[must_use]
     pub fn compat_sets(&self) -> CompatSets {
-        let selected = |set| self.compat.contains(&set);
+        let selected = |set| self.compat.iter().any(|name| name == set);
         CompatSets {
-            trtllm: selected(CompatSet::Trtllm),
-            vllm: selected(CompatSet::Vllm),
-            triton_core: selected(CompatSet::TritonCore),
-            dcgm: selected(CompatSet::Dcgm),
-            spec: selected(CompatSet::Spec),
+            trtllm: selected("trtllm"),
+            vllm: selected("vllm"),
+            triton_core: selected("triton-core"),
+            dcgm: selected("dcgm"),
+            spec: selected("spec"),
         }
     }
 
@@ -335,9 +321,12 @@ fn hosted(engines: Vec<EngineConfig>) -> Result<Vec<EngineConfig>, ConfigError> 
 }
 
 /// Parses one of the values by its name.
-fn one_of<T: Clone + Send + Sync + 'static>(all: &'static [(&'static str, T)]) -> impl TypedValueParser<Value = T> {
-    let names = PossibleValuesParser::new(all.iter().map(|(name, _)| *name));
-    names.try_map(|text| match all.iter().find(|(name, _)| *name == text) {
+fn one_of<T, const N: usize>(all: [(&'static str, T); N]) -> impl TypedValueParser<Value = T>
+where
+    T: Clone + Send + Sync + 'static,
+{
+    let names = PossibleValuesParser::new(all.each_ref().map(|(name, _)| *name));
+    names.try_map(move |text| match all.iter().find(|(name, _)| *name == text) {
         Some((_, value)) => Ok(value.clone()),
         None => Err("unknown value"),
     })

@@ -6,7 +6,6 @@ use std::path::Path;
 
 use crate::cli::Cli;
 use trtllm_config::{EngineConfig, SourceSpec};
-use trtllm_gpu::GpuMode;
 #[cfg(feature = "executor")]
 use trtllm_sources::executor;
 use trtllm_sources::otlp::SpanReceiver;
@@ -68,8 +67,7 @@ fn report(cli: &Cli, engines: &[EngineConfig]) -> String {
     if files.is_empty() {
         text += "  none\n";
     }
-    let gpus = GpuMode::ALL.iter().find(|(_, mode)| *mode == cli.gpu).map_or("auto", |(name, _)| name);
-    let _ = writeln!(text, "GPU metrics: {gpus}");
+    let _ = writeln!(text, "GPU metrics: {}", cli.gpu.name());
     text
 }
 

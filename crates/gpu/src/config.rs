@@ -4,22 +4,20 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use trtllm_records::gpu::PodName;
+use trtllm_records::named_variants::named_variants;
 
-/// `--gpu`: whether to read GPUs, and whether start-up needs one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum GpuMode {
-    /// Never load NVML
-    Off,
-    /// Read GPUs if there are any; retry in the background while the library, the driver or every GPU is missing
-    #[default]
-    Auto,
-    /// Exit at start-up if the library, the driver or every GPU is missing; later behave as auto
-    Required,
-}
-
-impl GpuMode {
-    /// Each mode, with its name on the command line.
-    pub const ALL: [(&str, Self); 3] = [("off", Self::Off), ("auto", Self::Auto), ("required", Self::Required)];
+named_variants! {
+    /// `--gpu`: whether to read GPUs, and whether start-up needs one.
+    #[derive(Default)]
+    pub enum GpuMode {
+        /// Never load NVML
+        Off = "off",
+        /// Read GPUs if there are any; retry in the background while the library, the driver or every GPU is missing
+        #[default]
+        Auto = "auto",
+        /// Exit at start-up if the library, the driver or every GPU is missing; later behave as auto
+        Required = "required",
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
