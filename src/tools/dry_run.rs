@@ -5,17 +5,16 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use crate::cli::Cli;
-use trtllm_config::{EngineConfig, SourceSpec};
+use trtllm_config::EngineConfig;
+#[cfg(feature = "executor")]
+use trtllm_config::SourceSpec;
 #[cfg(feature = "executor")]
 use trtllm_sources::executor;
-use trtllm_sources::otlp::SpanReceiver;
-use trtllm_sources::server::Access;
-use trtllm_sources::trtllm_serve::Extras;
 
 use super::unjudged;
 use trtllm_config::command_line::print;
 
-/// Prints the sources, the listen addresses and the files.
+/// Prints the sources with their addresses and files, the listen addresses, and the files of flags.
 pub fn run(cli: &Cli, engines: &[EngineConfig]) {
     print(&report(cli, engines));
 }
@@ -35,7 +34,7 @@ fn unjudged(engine: &EngineConfig) -> String {
 fn report(cli: &Cli, engines: &[EngineConfig]) -> String {
     let mut text = "sources:\n".to_owned();
     for engine in engines {
-        let _ = write!(text, "  {}, from {}\n{}", names(engine), address(&engine.source), unjudged(engine));
+        let _ = write!(text, "  {}, from {}\n{}", names(engine), engine.url, unjudged(engine));
     }
     text += "listen addresses:\n";
     if cli.systemd_socket {
@@ -48,23 +47,22 @@ fn report(cli: &Cli, engines: &[EngineConfig]) -> String {
     for address in cli.health_addresses().unwrap_or_default() {
         let _ = writeln!(text, "  {address}: health checks");
     }
-    let mut files = Vec::new();
-    let mut file = |does: &str, path: &Path, flag: &str| files.push(format!("  {does} {} ({flag})", path.display()));
-    let flags = [
+    text += "files:\n";
+    let mut is_any = false;
+    for (does, path, flag) in [
         ("reads", &cli.config_file, "--config.file"),
         ("reads", &cli.web_config_file, "--web.config.file"),
         ("reads", &cli.bench_report, "--bench-report"),
         ("loads", &cli.gpu_library, "--gpu.library"),
         ("writes", &cli.port_file, "--web.port-file"),
         ("writes below", &cli.record_dir, "--record.dir"),
-    ];
-    for (does, path, flag) in flags {
-        path.iter().for_each(|path| file(does, path, flag));
+    ] {
+        if let Some(path) = path {
+            let _ = writeln!(text, "  {does} {} ({flag})", path.display());
+            is_any = true;
+        }
     }
-    engines.iter().for_each(|engine| files_of(&engine.source, &mut file));
-    text += "files:\n";
-    files.iter().for_each(|file| text += &format!("{file}\n"));
-    if files.is_empty() {
+    if !is_any {
         text += "  none\n";
     }
     let _ = writeln!(text, "GPU metrics: {}", cli.gpu.name());
@@ -89,57 +87,4 @@ fn names(engine: &EngineConfig) -> String {
         text += " (simulated: this build has no TensorRT-LLM, build it with TENSORRT_LLM_ROOT)";
     }
     text
-}
-
-fn address(source: &SourceSpec) -> String {
-    match source {
-        SourceSpec::Simulated(engine) => engine.clone(),
-        SourceSpec::Executor(hosting) => format!("executor:{}", hosting.engine),
-        SourceSpec::TrtllmServe { access, extras: Extras { otlp: Some(spans), .. } } => {
-            format!("{}:{}, its spans at {}", source.kind(), access.target, receiving(spans))
-        }
-        SourceSpec::TrtllmServe { access, .. } | SourceSpec::Orchestrator(access) => {
-            format!("{}:{}", source.kind(), access.target)
-        }
-        SourceSpec::Socket(path) | SourceSpec::Replay { path, .. } | SourceSpec::Log { path, .. } => {
-            format!("{}:{}", source.kind(), path.display())
-        }
-        SourceSpec::Otlp(receiver) => format!("otlp:{}", receiving(receiver)),
-        SourceSpec::PerfMetrics(dir) => format!("{}:{}", source.kind(), dir.path.display()),
-        SourceSpec::Auto { ports } => {
-            let ports: Vec<String> = ports.iter().map(u16::to_string).collect();
-            format!("auto: the ports {} and those of processes of trtllm-serve", ports.join(", "))
-        }
-        SourceSpec::Kubernetes(pods) => {
-            let namespace =
-                pods.namespace.as_ref().map_or("all namespaces".to_owned(), |name| format!("namespace {name}"));
-            let nodes = if pods.all_nodes { "all nodes" } else { "one node" };
-            format!("kubernetes: the pods in {namespace} on {nodes}")
-        }
-    }
-}
-
-fn receiving(SpanReceiver { address, forward_to }: &SpanReceiver) -> String {
-    forward_to.as_ref().map_or(address.to_string(), |endpoint| format!("{address}, forwarded to {endpoint}"))
-}
-
-fn files_of(source: &SourceSpec, file: &mut impl FnMut(&str, &Path, &str)) {
-    let mut of_access = |access: &Access| {
-        access.ca_file.iter().for_each(|path| file("reads", path, "ca_file"));
-        access.bearer_token_file.iter().for_each(|path| file("reads", path, "bearer_token_file"));
-    };
-    match source {
-        SourceSpec::TrtllmServe { access, extras } => {
-            of_access(access);
-            extras.lines.iter().for_each(|dir| file("reads below", &dir.path, "perf_metrics_dir"));
-        }
-        SourceSpec::Orchestrator(access) => of_access(access),
-        SourceSpec::Socket(path) => file("listens on", path, "socket:"),
-        SourceSpec::Replay { path, .. } => file("reads", path, "replay:"),
-        SourceSpec::Log { path, .. } => file("reads", path, "log:"),
-        SourceSpec::PerfMetrics(dir) => file("reads below", &dir.path, "perf-metrics:"),
-        SourceSpec::Executor(hosting) => file("loads", Path::new(&hosting.engine), "executor:"),
-        SourceSpec::Kubernetes(pods) => pods.api_server.iter().for_each(of_access),
-        SourceSpec::Simulated(_) | SourceSpec::Otlp(_) | SourceSpec::Auto { .. } => {}
-    }
 }

@@ -20,6 +20,8 @@ pub const ORCHESTRATOR_MODEL: &str = "disaggregated";
 pub struct EngineConfig {
     pub name: EngineName,
     pub source: SourceSpec,
+    /// The source as it was given.
+    pub url: String,
     /// True if the source names its engines itself: an ingest socket without a configured model and version, `auto` or `kubernetes:`.
     /// Then model and version in `name` are not used.
     pub names_its_engines: bool,
@@ -40,6 +42,7 @@ impl EngineConfig {
         Self {
             name: EngineName { objectives, ..EngineName::new(DEFAULT_MODEL, DEFAULT_VERSION, "socket") },
             source: SourceSpec::Socket(path.to_owned()),
+            url: format!("socket:{}", path.display()),
             names_its_engines: true,
             is_default: true,
             gpus: Vec::new(),

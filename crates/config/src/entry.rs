@@ -142,6 +142,7 @@ impl Entry {
         Ok(EngineConfig {
             name: EngineName { model, version, labels, source: source.kind(), objectives },
             source,
+            url: origin.source.clone(),
             names_its_engines,
             is_default: false,
             gpus,
