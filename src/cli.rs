@@ -138,8 +138,7 @@ pub struct Cli {
     #[arg(long = "gpu.interval", value_name = "D", default_value = "1s", value_parser = duration, allow_hyphen_values = true)]
     pub gpu_interval: Duration,
 
-    /// Export only these GPUs (repeatable). Default: those of CUDA_VISIBLE_DEVICES or NVIDIA_VISIBLE_DEVICES (indexes of CUDA only
-    /// with CUDA_DEVICE_ORDER=PCI_BUS_ID)
+    /// Export only these GPUs (repeatable). Default: all
     #[arg(long = "gpu.uuid", value_name = "UUID", value_delimiter = ',')]
     pub gpu_uuid: Vec<String>,
 

@@ -28,8 +28,7 @@ pub struct GpuConfig {
     /// `--gpu.interval`: time between two polls of a GPU, at least 10 ms. NVML averages power and utilisation over up
     /// to a second, so a shorter interval shows little more.
     pub interval: Duration,
-    /// `--gpu.uuid`: UUIDs of the GPUs to show, in NVML's full form. If empty, `CUDA_VISIBLE_DEVICES` or
-    /// `NVIDIA_VISIBLE_DEVICES` selects them; without either, every GPU is shown.
+    /// `--gpu.uuid`: UUIDs of the GPUs to show, or beginnings of them. If empty, every GPU is shown.
     pub uuids: Vec<String>,
     /// `--gpu.processes`: read the memory of each process. This takes milliseconds per GPU.
     pub per_process: bool,

@@ -35,7 +35,7 @@ pub(super) struct WorkerReport {
 
 #[derive(Debug)]
 pub(super) enum WorkerOutcome {
-    /// The filter excludes this GPU; the worker has ended.
+    /// This GPU is not selected; the worker has ended.
     Excluded,
     /// The GPU's identity was read; polls follow.
     Identified(GpuIdentity),

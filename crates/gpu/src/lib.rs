@@ -12,7 +12,6 @@ mod device_holders;
 mod event;
 mod fields;
 mod gpm;
-mod gpu_filter;
 mod kubelet;
 mod limits;
 mod mig;

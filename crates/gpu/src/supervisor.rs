@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 use super::config::GpuConfig;
 use super::counters::CountersOfGpus;
 use super::event::{Event, WorkerOutcome};
-use super::gpu_filter::GpuFilter;
 use super::nvml::{self, NvmlUnavailable, Session};
 use super::probe::CurrentCall;
 use super::publisher::InventoryPublisher;
@@ -38,7 +37,6 @@ pub(super) struct Supervisor {
     inbox: mpsc::Receiver<Event>,
     tracker: GpuTracker,
     publisher: InventoryPublisher,
-    filter: Arc<GpuFilter>,
     counters: CountersOfGpus,
     /// At most one per NVML index, even if a worker hangs while the driver is reloaded.
     workers: Vec<WorkerHandle>,
@@ -57,14 +55,12 @@ impl Supervisor {
     ) -> Self {
         config.interval = config.interval.max(SHORTEST_INTERVAL);
         let config = Arc::new(config);
-        let filter = Arc::new(GpuFilter::new(&config.uuids, |name| std::env::var(name).ok()));
-        let tracker = GpuTracker::new(Arc::clone(&filter));
+        let tracker = GpuTracker::new(config.uuids.clone());
         Self {
             events,
             inbox,
             publisher: InventoryPublisher::new(publish, config.interval, tracker.inventory()),
             tracker,
-            filter,
             counters: CountersOfGpus::default(),
             workers: Vec::new(),
             session_threads: Vec::new(),
@@ -258,7 +254,6 @@ impl Supervisor {
                 session: Arc::clone(session),
                 index,
                 config: Arc::clone(&self.config),
-                filter: Arc::clone(&self.filter),
                 current_call: CurrentCall::default(),
                 counters: Arc::clone(&self.counters),
                 events: self.events.clone(),

@@ -4,11 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 use std::mem;
-use std::sync::Arc;
 
 use super::device_assignment::{self, DeviceAssignment};
 use super::event::{WorkerOutcome, WorkerReport};
-use super::gpu_filter::GpuFilter;
 use super::limits::IMPOSSIBLE;
 use super::nvml::{NvmlUnavailable, Session};
 use super::probe::CallFailure;
@@ -18,7 +16,8 @@ use trtllm_records::gpu::{Gpu, GpuIdentity, GpuInventory, GpuState, NvmlState, R
 /// Keeps every GPU that was ever seen: a GPU that vanished stays listed as lost.
 #[derive(Debug, Default)]
 pub(super) struct GpuTracker {
-    filter: Arc<GpuFilter>,
+    /// The UUIDs of the GPUs to show, or beginnings of them. If empty, every GPU is shown.
+    selected: Vec<String>,
     /// The selectors that match no GPU and have been logged.
     logged_unmatched: BTreeSet<String>,
     /// The inventory without its GPUs and pods.
@@ -27,8 +26,8 @@ pub(super) struct GpuTracker {
     gpus: BTreeMap<String, TrackedGpu>,
     /// UUID of the GPU that was last seen at each index. A GPU has one index.
     by_index: BTreeMap<u32, String>,
-    /// The latest state of each index that was reported in this session; `None` for a GPU that is not shown, because the filter
-    /// excludes it, or its UUID is blank or that of a lower index.
+    /// The latest state of each index that was reported in this session; `None` for a GPU that is not shown, because it is
+    /// not selected, or its UUID is blank or that of a lower index.
     states: BTreeMap<u32, Option<GpuState>>,
     /// The indexes that were identified in this session.
     identified: BTreeSet<u32>,
@@ -38,9 +37,9 @@ pub(super) struct GpuTracker {
 }
 
 impl GpuTracker {
-    pub(super) fn new(filter: Arc<GpuFilter>) -> Self {
+    pub(super) fn new(selected: Vec<String>) -> Self {
         let inventory = GpuInventory { nvml: NvmlState::Starting, ..GpuInventory::default() };
-        Self { filter, inventory, ..Self::default() }
+        Self { selected, inventory, ..Self::default() }
     }
 
     pub(super) fn session_opened(&mut self, session: &Session) {
@@ -48,16 +47,13 @@ impl GpuTracker {
         let inventory = &mut self.inventory;
         if inventory.nvml != NvmlState::Up {
             tracing::info!(%library, driver_version = driver_version.as_deref(), gpus, "GPU monitoring started");
-            if let Some(ignored) = self.filter.ignored.as_deref().filter(|_| *gpus > 1) {
-                tracing::warn!(CUDA_VISIBLE_DEVICES = %ignored, "CUDA_VISIBLE_DEVICES selects no GPUs here, because CUDA may number them in another order than NVML; set CUDA_DEVICE_ORDER=PCI_BUS_ID or --gpu.uuid");
-            }
         }
         inventory.nvml = NvmlState::Up;
         inventory.driver_version.clone_from(driver_version);
         inventory.nvml_version.clone_from(nvml_version);
         inventory.cuda_version.clone_from(cuda_version);
-        // With a filter, it is unknown whether a GPU is expected until its identity was read.
-        if self.filter.includes_all() {
+        // With a selection, it is unknown whether a GPU is expected until its identity was read.
+        if self.selected.is_empty() {
             inventory.expected = inventory.expected.max(*gpus);
         }
         self.states.clear();
@@ -207,8 +203,8 @@ impl GpuTracker {
         gpus.sort_by_key(|gpu| gpu.identity.index);
         let (pods, pods_with_other_gpus) = device_assignment::resolve(&self.assignments, &gpus);
         let excluded = self.states.values().filter(|state| state.is_none()).count();
-        // With a filter, only GPUs with a UUID were ever expected.
-        let never_shown = if self.filter.includes_all() { u32::try_from(excluded).unwrap_or(u32::MAX) } else { 0 };
+        // With a selection, only GPUs with a UUID were ever expected.
+        let never_shown = if self.selected.is_empty() { u32::try_from(excluded).unwrap_or(u32::MAX) } else { 0 };
         let known = u32::try_from(gpus.len()).unwrap_or(u32::MAX);
         let expected = self.inventory.expected.saturating_sub(never_shown).max(known);
         GpuInventory { gpus, pods, pods_with_other_gpus, excluded, expected, ..self.inventory.clone() }
@@ -280,11 +276,10 @@ impl GpuTracker {
         if self.states.len() < self.enumerated as usize {
             return;
         }
-        let seen: Vec<&GpuIdentity> = self.gpus.values().map(|gpu| &gpu.snapshot.identity).collect();
-        for selector in self.filter.unmatched(&seen) {
-            if self.logged_unmatched.insert(selector.clone()) {
-                let origin = self.filter.origin;
-                tracing::warn!(gpu = %selector, origin, "selected GPU not found; compare with nvidia-smi -L");
+        for selector in &self.selected {
+            let is_found = self.gpus.keys().any(|uuid| uuid.starts_with(selector));
+            if !is_found && self.logged_unmatched.insert(selector.clone()) {
+                tracing::warn!(gpu = %selector, "GPU of --gpu.uuid not found; compare with nvidia-smi -L");
             }
         }
     }

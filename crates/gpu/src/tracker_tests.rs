@@ -18,7 +18,7 @@ fn tracker(gpus: u32) -> GpuTracker {
 /// A tracker in the state after a successful initialisation.
 fn tracker_selecting(gpus: u32, uuids: &[&str]) -> GpuTracker {
     let uuids: Vec<String> = uuids.iter().map(|uuid| (*uuid).to_owned()).collect();
-    let mut tracker = GpuTracker::new(Arc::new(GpuFilter::new(&uuids, |_| None)));
+    let mut tracker = GpuTracker::new(uuids.clone());
     tracker.inventory.nvml = NvmlState::Up;
     tracker.enumerated = gpus;
     tracker.inventory.expected = if uuids.is_empty() { gpus } else { 0 };

@@ -17,7 +17,6 @@ use super::clock::{monotonic, now_us};
 use super::config::GpuConfig;
 use super::counters::{Counters, CountersOfGpus};
 use super::event::{Event, PollReadings, WorkerOutcome, WorkerReport};
-use super::gpu_filter::GpuFilter;
 use super::limits::{IMPOSSIBLE, is_blank};
 use super::nvml::Session;
 use super::probe::{CallFailure, CurrentCall, Probe, Unsupported};
@@ -30,7 +29,6 @@ pub(super) struct Worker {
     pub(super) session: Arc<Session>,
     pub(super) index: u32,
     pub(super) config: Arc<GpuConfig>,
-    pub(super) filter: Arc<GpuFilter>,
     pub(super) current_call: CurrentCall,
     pub(super) counters: CountersOfGpus,
     pub(super) events: mpsc::Sender<Event>,
@@ -81,7 +79,8 @@ impl Worker {
             let outcome = state.map_or_else(WorkerOutcome::SessionLost, WorkerOutcome::Unidentified);
             return self.report(outcome, probe.failures) && state.is_ok();
         };
-        if !self.filter.includes(&identity) {
+        let selected = &self.config.uuids;
+        if !selected.is_empty() && !selected.iter().any(|selector| identity.uuid.starts_with(selector)) {
             self.report(WorkerOutcome::Excluded, probe.failures);
             return false;
         }
