@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 
 use clap::parser::ValueSource;
-use clap::{Arg, ArgMatches, Command, FromArgMatches as _};
+use clap::{ArgMatches, Command, FromArgMatches as _};
 
 use trtllm_config::ConfigError;
 use trtllm_config::command_line::{self, split};
@@ -13,8 +13,7 @@ use super::{Cli, variables};
 impl Cli {
     /// Reads the command line and the environment, or returns the first mistake in them. Ends the process for `--help`.
     pub fn read() -> Result<Self, ConfigError> {
-        let (mut command, arguments) =
-            (with_moved(variables::without_empty()), std::env::args_os().collect::<Vec<OsString>>());
+        let (mut command, arguments) = (variables::without_empty(), std::env::args_os().collect::<Vec<OsString>>());
         if asks_for_help(&arguments, &command) {
             // What most people need, on one screen. `help` explains every flag.
             let short = command.clone().override_help(include_str!("help.txt"));
@@ -25,9 +24,6 @@ impl Cli {
             command = command.mut_args(|argument| argument.global(true));
         }
         let matches = command_line::parse(&command, &arguments)?;
-        if let Some((old, new)) = MOVED.into_iter().find(|(old, _)| matches.subcommand_name() == Some(old)) {
-            return Err(ConfigError::Other(says(old, new)));
-        }
         let mut cli = Self::from_arg_matches(&matches).map_err(|error| ConfigError::Other(error.to_string()))?;
         // Helm charts pass an empty value for a flag that is not set.
         for path in [&mut cli.bench_report, &mut cli.web_config_file, &mut cli.record_dir] {
@@ -72,21 +68,4 @@ fn asks_for_help(arguments: &[OsString], command: &Command) -> bool {
     let is_command = |text: &str| command.get_subcommands().any(|command| command.get_name() == text) || text == "help";
     let texts = arguments.iter().skip(1).map(|argument| argument.to_string_lossy());
     texts.take_while(|text| !is_command(text)).any(|text| text == "-h" || text == "--help")
-}
-
-/// Commands of former releases, and those of trtllm-doctor that replace them.
-const MOVED: [(&str, &str); 5] =
-    [("doctor", "diagnose"), ("top", "top"), ("what-if", "what-if"), ("compare", "compare"), ("record", "export")];
-
-fn says(old: &str, new: &str) -> String {
-    format!("{old:?} is a command of another program now; run trtllm-doctor {new}")
-}
-
-/// The command line with the former commands. They accept any argument, and are not shown in any help.
-fn with_moved(command: Command) -> Command {
-    let moved = MOVED.map(|(old, new)| {
-        let rest = Arg::new("rest").num_args(0..).trailing_var_arg(true).allow_hyphen_values(true);
-        Command::new(old).about(says(old, new)).hide(true).disable_help_flag(true).arg(rest)
-    });
-    command.subcommands(moved)
 }

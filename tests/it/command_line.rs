@@ -248,7 +248,7 @@ fn the_command_lines_of_the_documentation_work() {
         "tests/rnu does not exist",
         "bash: ",
         "--bundel",
-        "run trtllm-doctor top",
+        "\"top\": not a command",
         "no step speed",
         "\"Costs\"",
         "nothing leads to embedding in C++",

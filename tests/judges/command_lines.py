@@ -57,7 +57,12 @@ def own_finding(program, words, binary):
     starts = own and not {"help", "--help", "--version", "--dry-run"} & set(words)
     arguments = ["--dry-run", *words] if starts else words if own else [*words, "--help"]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("TRTLLM_EXPORTER_")}
-    tried = subprocess.run([os.path.join(os.path.dirname(binary), program), *arguments], capture_output=True, text=True, env=environment, timeout=60)
+    path = os.path.join(os.path.dirname(binary), program)
+    # With --help after it, a word that is no command is not an error.
+    for arguments in [arguments] if own else [["help", words[0]], arguments]:
+        tried = subprocess.run([path, *arguments], capture_output=True, text=True, env=environment, timeout=60)
+        if tried.returncode:
+            break
     lines = tried.stderr.strip().removeprefix(f"{program}: ").splitlines()
     wrong = [line for line in lines if not MISSING.search(line)]
     return "; ".join(wrong) if tried.returncode and wrong else None
