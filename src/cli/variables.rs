@@ -40,25 +40,17 @@ pub(super) fn check() -> Result<(), String> {
 }
 
 fn mistake(name: &str, value: &str, known: &[&str]) -> Option<String> {
-    let has_prefix = name.strip_prefix(PREFIX);
-    let looks_like_ours = has_prefix.is_some() || (name.starts_with("TRT") && name.contains("EXPORTER_"));
-    let of_others = has_prefix.is_some_and(|rest| OF_OTHERS.contains(&rest)) || is_of_kubernetes(name, value);
-    if !looks_like_ours || known.contains(&name) || of_others {
+    let (begin, part) = name.split_once("EXPORTER_")?;
+    let is_of_others = OF_OTHERS.contains(&part) || is_of_kubernetes(name, value);
+    if !begin.starts_with("TRT") || known.contains(&name) || is_of_others {
         return None;
     }
-    let part = has_prefix.unwrap_or(name);
     // Compare names without the prefix, because it makes all names similar.
-    let names = known
-        .iter()
-        .map(|known| if has_prefix.is_some() { known.strip_prefix(PREFIX).unwrap_or(known) } else { known });
-    Some(match (nearest(part, names), has_prefix) {
-        (Some(meant), Some(_)) => format!("{name}: unknown variable; did you mean {PREFIX}{meant}?"),
-        (Some(meant), None) => format!("{name}: unknown variable; did you mean {meant}?"),
-        (None, _) => {
-            format!(
-                "{name}: unknown variable; the variable of --some.flag is {PREFIX}SOME_FLAG. Correct it or remove it"
-            )
-        }
+    Some(match nearest(part, known.iter().filter_map(|known| known.strip_prefix(PREFIX))) {
+        Some(meant) => format!("{name}: unknown variable; did you mean {PREFIX}{meant}?"),
+        None => format!(
+            "{name}: unknown variable; the variable of --some.flag is {PREFIX}SOME_FLAG. Correct it or remove it"
+        ),
     })
 }
 
