@@ -1,8 +1,6 @@
 //! Turns one engine into samples. A stale engine has no load gauges, the load of an idle engine is 0, and a value
 //! that the engine did not send is absent.
 
-use std::sync::Arc;
-
 use trtllm_engines::EngineSlot;
 use trtllm_records::ErrorKind;
 use trtllm_records::orchestrator::SOURCE as ORCHESTRATOR;
@@ -11,12 +9,11 @@ use super::catalog::table::triton::{self, kv_cache_blocks};
 use super::catalog::table::{
     benchmark, engine_counters, engine_gauges, engine_gpus, engine_histograms, orchestrator, verdict,
 };
-use super::catalog::{Group, Id, Table};
+use super::catalog::{Group, Id};
 use super::compat::CompatSets;
 use super::engine_series::EngineSeries;
 use super::engine_view::EngineView;
 use super::page::Page;
-use super::series_labels::SeriesLabels;
 use super::writer::FamilyWriter;
 
 /// The families of VisualGen, which tells no more than its requests.
@@ -49,10 +46,7 @@ impl EngineSeries {
             writer.table(engine_gpus::WRITE, &view);
             writer.table(verdict::WRITE, &view);
             if self.name.source == ORCHESTRATOR || engine.orchestrator().is_some() {
-                let labels = self
-                    .orchestrator
-                    .get_or_init(|| SeriesLabels::new(Arc::clone(self.labels.base()), &[Table::Orchestrator]));
-                FamilyWriter::new(page, labels).table(orchestrator::WRITE, &view);
+                writer.table(orchestrator::WRITE, &view);
                 return;
             }
             let is_visual_gen = view.latest.is_some_and(|latest| latest.is_visual_gen);

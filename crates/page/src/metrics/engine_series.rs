@@ -1,6 +1,6 @@
 //! The labels of the samples of one engine, under its own names and under those of other exporters.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use trtllm_records::EngineName;
 
@@ -12,8 +12,6 @@ use super::series_labels::SeriesLabels;
 #[derive(Debug)]
 pub(super) struct EngineSeries {
     pub(super) labels: SeriesLabels,
-    /// Made for an orchestrator only.
-    pub(super) orchestrator: OnceLock<SeriesLabels>,
     /// Labels of the series that describe the engine's source.
     pub(super) source_labels: Arc<Labels>,
     pub(super) name: EngineName,
@@ -26,7 +24,7 @@ impl EngineSeries {
         let ours = [("model", name.model.as_str()), ("version", name.version.as_str())];
         let labels = labels(name, ours, &Table::OF_ENGINES);
         let source_labels = Arc::new(Labels::extend(labels.base(), [("source", name.source)]));
-        Self { labels, orchestrator: OnceLock::new(), source_labels, name: name.clone(), model_is_unique }
+        Self { labels, source_labels, name: name.clone(), model_is_unique }
     }
 
     /// Labels of another exporter's families, with `version` if several engines have the same model name.

@@ -144,8 +144,8 @@ impl fmt::Debug for Id {
 pub static CATALOG: LazyLock<Vec<Metric>> = LazyLock::new(|| TABLES.concat());
 
 impl Table {
-    /// The tables of an engine under its own names.
-    pub const OF_ENGINES: [Self; 8] = [
+    /// The tables of an engine or an orchestrator under its own names.
+    pub const OF_ENGINES: [Self; 9] = [
         Self::Triton,
         Self::EngineCounters,
         Self::EngineHistograms,
@@ -154,5 +154,6 @@ impl Table {
         Self::EngineGpus,
         Self::Verdict,
         Self::TritonCore,
+        Self::Orchestrator,
     ];
 }
