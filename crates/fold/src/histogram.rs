@@ -139,12 +139,6 @@ impl Histogram {
         }
     }
 
-    /// Whether it can replace `other` without a count that falls.
-    pub(crate) fn has_all_of(&self, other: &Self) -> bool {
-        let is_fewer = |(count, other): (&u64, &u64)| count < other;
-        self.sum >= other.sum && !self.counts.iter().zip(&other.counts).any(is_fewer)
-    }
-
     /// Observes the value of one request. It becomes the exemplar of its bucket if the request has an id.
     pub fn observe_request(&mut self, value: impl Into<Option<f64>>, request: Option<u64>) {
         let Some(value) = value.into() else { return };

@@ -44,9 +44,7 @@ pub mod saturating;
 mod seats;
 pub mod served;
 pub mod server_metrics;
-mod server_times;
 pub mod share;
-mod successes;
 pub mod totals;
 
 use std::time::{Duration, Instant};

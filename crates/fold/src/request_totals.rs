@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use trtllm_records::named_numbers::{NamedNumbers, named_numbers};
 use trtllm_records::named_variants::named_variants;
+use trtllm_records::perf_metrics::FinishReason;
 
 use super::defaults::with_defaults;
 use super::finished_request::FinishedRequest;
@@ -11,7 +12,6 @@ use super::histogram::{Histogram, LONG_TOKEN_LENGTH, TOKEN_LENGTH};
 use super::request_times::RequestTimes;
 use super::saturating::add_known;
 use super::server_metrics::ServerTotals;
-use super::successes::ReasonCounts;
 
 with_defaults! {
     /// Plain numbers with one owner, like [`super::EngineTotals`].
@@ -30,8 +30,7 @@ with_defaults! {
         pub times: RequestTimes,
         /// The source of the request latency histograms. Absent until a request has been observed.
         pub source: Option<RequestSource>,
-        /// Requests by finish reason, in the order of [`trtllm_records::perf_metrics::FinishReason::ALL`]. Absent if no publisher
-        /// reports why requests end.
+        /// Absent if no publisher reports why requests end.
         pub finished: Option<ReasonCounts>,
         /// Requests that ended well, or all completed requests if finish reasons are unknown.
         pub succeeded: u64,
@@ -41,6 +40,9 @@ with_defaults! {
         pub draft_tokens: DraftTokens,
     }
 }
+
+/// Requests by finish reason, in the order of [`FinishReason::ALL`].
+pub(crate) type ReasonCounts = [u64; FinishReason::ALL.len()];
 
 /// Tokens of finished requests. Absent until the engine or a publisher reports how many tokens a request had.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

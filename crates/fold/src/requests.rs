@@ -23,9 +23,7 @@ use super::observer::{Observer, Scope};
 use super::request_totals::RequestTotals;
 use super::saturating::{add_known, unsigned};
 use super::server_metrics::{ServerFold, ServerTotals};
-use super::server_times::ServerTimes;
 use super::share::share;
-use super::successes::{Ends, Successes};
 
 pub(crate) use self::choices::DECIDED_WITHIN;
 
@@ -37,12 +35,8 @@ pub struct RequestFold {
     pub(super) choices: Choices,
     /// Finished requests with a quantity whose source is not chosen yet, oldest first.
     waiting: VecDeque<(Finished, Handled)>,
-    successes: Successes,
-    /// Requests that have ended, as the records and the entries with times count them.
-    ends: Ends,
     completed: CompletedRequests,
     pub(super) server: ServerFold,
-    server_times: ServerTimes,
 }
 
 /// For each quantity, whether it was counted or rejected.
@@ -83,11 +77,7 @@ impl RequestFold {
         let has_times = request.latencies.any();
         let is_primary_source = self.choices.note_request(source, has_times);
         if is_primary_source {
-            self.server_times.entries += u64::from(has_times);
-            self.ends.entries += u64::from(has_times);
-            if let Some(id) = entry.request_id.filter(|_| source == Source::Entries) {
-                self.completed.note(id, self.ends.completed);
-            }
+            self.completed.note(entry.request_id.filter(|_| source == Source::Entries), has_times);
         }
         self.absorb_steps(entry);
         self.observe_per_request_numbers(&request, is_primary_source);
@@ -137,8 +127,7 @@ impl RequestFold {
         if self.choices.taken(Quantity::Reasons) != Some(Source::Entries) {
             self.totals.finished.get_or_insert_default();
         }
-        self.choices.note_server_metrics(metrics);
-        self.server_times.add(&more, &self.totals.times);
+        self.choices.note_server_metrics(metrics, more.of(RequestHistogram::EndToEnd).count());
         more.add_to(&mut self.totals, None);
         self.absorb(Finished::Increase(more), now, observer);
     }
@@ -225,7 +214,6 @@ impl RequestFold {
     fn forget_server_metrics(&mut self, metrics: &ServerMetrics) {
         self.completed.several_series = true;
         self.server = ServerFold::default();
-        self.server_times = ServerTimes::default();
         // A total that stays must not fall.
         let (tokens, server) = (&mut self.totals.tokens, &self.totals.server);
         tokens.prompt = tokens.prompt.map(|total| total.max(server.prompt_tokens.unwrap_or(0)));
@@ -253,9 +241,8 @@ impl RequestFold {
         self.choices.decide();
         self.count_waiting(observer);
         self.choices = Choices::default();
-        self.completed.restart(self.ends.completed);
+        self.completed.restart();
         self.server.counts.note_restart();
-        self.server_times = ServerTimes::default();
     }
 
     /// See [`super::EngineFold::resume`]. The next reading of trtllm-serve's metrics is a new baseline.
@@ -282,34 +269,23 @@ impl RequestFold {
 
     /// Ends a poll. `completed` is the total of completed requests.
     pub(crate) fn settle(&mut self, completed: u64, now: Instant, observer: &mut impl Observer) {
-        if completed > self.ends.completed {
+        if completed > self.completed.in_records {
             self.choices.begin(now);
         }
-        self.ends.completed = completed;
+        self.completed.in_records = completed;
         if self.choices.is_due(now) {
             self.choices.decide();
             self.count_waiting(observer);
         }
-        let times_are_per_request =
-            |choices: &Choices| choices.taken(Quantity::Times).is_some_and(Source::is_per_request);
-        if self.server_times.has_more_than_entries(now) && times_are_per_request(&self.choices) {
-            self.choices.leave_entries();
-            let taken = |histogram| {
-                Quantity::of(histogram).is_some_and(|quantity| self.choices.taken(quantity) == Some(Source::Server))
-            };
-            self.server_times.replace(&mut self.totals.times, taken);
-            self.totals.source = self.choices.taken(Quantity::Times);
-        }
-        let have_entries = times_are_per_request(&self.choices);
-        self.successes.settle(self.ends, have_entries, self.totals.finished.as_ref(), self.choices.is_decided);
-        self.totals.succeeded = self.successes.total;
+        let ended_well = self.completed.ended_well(self.totals.finished.as_ref(), self.choices.is_decided);
+        self.totals.succeeded = self.totals.succeeded.max(ended_well);
         let by_server = [Quantity::Outcomes, Quantity::TimePerToken]
             .iter()
             .any(|quantity| self.choices.taken(*quantity) == Some(Source::Server));
         let outcomes_come_quickly = self.choices.is_decided && !by_server;
         // After this time, a completed request without an outcome counts as unknown.
         let patience = if outcomes_come_quickly { TOLD_WITHIN } else { DECIDED_WITHIN };
-        observer.settled(self.completed.requests(completed), patience, now);
+        observer.settled(self.completed.requests(), patience, now);
     }
 }
 

@@ -7,8 +7,8 @@ use trtllm_records::ServerMetrics;
 use trtllm_records::server_metrics::{Configuration, RequestHistogram, ServerCounter};
 
 use super::baseline::{Baseline, CountName};
+use super::request_totals::ReasonCounts;
 use super::saturating::{add, add_known};
-use super::successes::ReasonCounts;
 
 /// Number of values of one label that are counted separately.
 const MAX_VALUES: usize = 64;

@@ -28,9 +28,11 @@
 //! What waits is in one queue. The best source is among those that may come: not entries of a server that has none or whose spans
 //! came first, not rows or the server's metrics before the first one, and spans only if the exporter receives those of the server.
 //!
-//! Two changes come later. If the server counts more requests than there are entries or spans, the server's times and outcomes count
-//! from then on ([`super::super::server_times`]), and so does its time per output token if that came from spans. If several frontends
-//! answer, the server's metrics are left, and their quantities are open again.
+//! Beside the server's metrics, times and outcomes of entries and spans wait in any case. If the server has counted more requests by
+//! then, some have no entry, or a request has several answers (`n` above 1), each with its own times at the server. Then the server is
+//! taken, so that times, outcomes and finish reasons count the same.
+//!
+//! One change comes later: if several frontends answer, the server's metrics are left, and their quantities are open again.
 
 use std::time::{Duration, Instant};
 
@@ -81,6 +83,11 @@ impl Quantity {
             _ => (!histogram.is_only_in_server_metrics()).then_some(Times),
         }
     }
+
+    /// Whether the server may count more than there are entries or spans.
+    const fn is_of_each_answer(self) -> bool {
+        matches!(self, Times | TimePerToken | Outcomes)
+    }
 }
 
 /// A better source has this time to tell of the first finished request. trtllm-serve's metrics are read every 5 s, in at most 4 s.
@@ -104,6 +111,11 @@ pub(crate) struct Choices {
     /// The engine sends rows of its requests.
     pub(crate) has_rows: bool,
     has_server_metrics: bool,
+    /// Entries and spans with times since the first reading of the server's metrics, and the requests in its histograms. Those of the
+    /// last reading are apart, because their entries may come after it.
+    entries: u64,
+    server_requests: u64,
+    last_read: u64,
 }
 
 impl Choices {
@@ -130,12 +142,15 @@ impl Choices {
         if has_times {
             self.first.get_or_insert(source);
         }
-        self.first.is_none_or(|first| first == source)
+        let is_first = self.first.is_none_or(|first| first == source);
+        self.entries += u64::from(is_first && has_times && self.has_server_metrics);
+        is_first
     }
 
-    /// Notes that the server's metrics were read.
-    pub(crate) fn note_server_metrics(&mut self, metrics: &ServerMetrics) {
+    /// Notes that the server's metrics were read. `requests`: in its histograms since the reading before.
+    pub(crate) fn note_server_metrics(&mut self, metrics: &ServerMetrics, requests: u64) {
         self.has_server_metrics = true;
+        self.server_requests = self.server_requests.saturating_add(std::mem::replace(&mut self.last_read, requests));
         self.without_entries |= metrics.without_entries;
         self.has_spans |= metrics.with_spans;
         self.take();
@@ -156,9 +171,10 @@ impl Choices {
         for quantity in Quantity::ALL {
             let told = self.told[quantity as usize];
             let may_tell = |source: &Source| told[*source as usize] || !self.is_decided && self.may_come(*source);
-            let best = quantity.sources().iter().copied().find(may_tell);
+            let best = quantity.sources().iter().copied().find(may_tell).filter(|best| told[*best as usize]);
+            let waits = self.has_server_metrics && !self.is_decided && quantity.is_of_each_answer();
             let taken = &mut self.taken[quantity as usize];
-            *taken = taken.or(best.filter(|best| told[*best as usize]));
+            *taken = taken.or(best.filter(|best| !(waits && best.is_per_request())));
         }
     }
 
@@ -184,23 +200,20 @@ impl Choices {
     /// Takes the best source that has told each open quantity.
     pub(crate) fn decide(&mut self) {
         self.is_decided = true;
-        self.take();
-    }
-
-    /// Takes times and outcomes from the server instead of entries or spans.
-    pub(crate) fn leave_entries(&mut self) {
-        for quantity in [Times, Outcomes] {
-            let taken = &mut self.taken[quantity as usize];
-            *taken = taken.map(|source| if source.is_per_request() { Source::Server } else { source });
+        let server_has_more = self.server_requests > self.entries;
+        for quantity in Quantity::ALL.into_iter().filter(|quantity| server_has_more && quantity.is_of_each_answer()) {
+            let told = &mut self.told[quantity as usize];
+            if told[Source::Server as usize] {
+                (told[Source::Entries as usize], told[Source::Spans as usize]) = (false, false);
+            }
         }
-        let is_told = self.told[TimePerToken as usize][Source::Server as usize];
-        let per_token = &mut self.taken[TimePerToken as usize];
-        *per_token = per_token.map(|source| if source == Source::Spans && is_told { Source::Server } else { source });
+        self.take();
     }
 
     /// Takes nothing from the server any more. Its quantities are open again, because entries may come after all.
     pub(crate) fn leave_server_metrics(&mut self) {
         (self.without_entries, self.has_server_metrics) = (false, false);
+        (self.entries, self.server_requests, self.last_read) = (0, 0, 0);
         (self.since, self.is_decided) = (None, false);
         for (taken, told) in self.taken.iter_mut().zip(&mut self.told) {
             *taken = taken.filter(|source| *source != Source::Server);
@@ -240,6 +253,9 @@ mod tests {
                 choices.offer(quantity, *other);
                 assert_eq!(choices.counts(quantity, *other), None, "{quantity:?} waits for {best:?}");
                 choices.offer(quantity, *best);
+                if quantity.is_of_each_answer() {
+                    choices.decide();
+                }
                 assert_eq!(
                     Source::ALL.map(|source| choices.counts(quantity, source)),
                     Source::ALL.map(|s| Some(s == *best))
@@ -306,14 +322,14 @@ mod tests {
     fn the_server_page_waits_for_spans_that_the_exporter_receives() {
         for with_spans in [false, true] {
             let mut choices = Choices::default();
-            choices.note_server_metrics(&ServerMetrics {
-                without_entries: true,
-                with_spans,
-                ..ServerMetrics::default()
-            });
+            let metrics = ServerMetrics { without_entries: true, with_spans, ..ServerMetrics::default() };
+            choices.note_server_metrics(&metrics, 0);
             for quantity in [Times, TimePerToken, Outcomes] {
                 choices.offer(quantity, Source::Server);
                 choices.offer(quantity, Source::Spans);
+            }
+            choices.decide();
+            for quantity in [Times, TimePerToken, Outcomes] {
                 let expected = if with_spans { Source::Spans } else { Source::Server };
                 assert_eq!(choices.taken(quantity), Some(expected), "{quantity:?}");
             }
@@ -321,22 +337,32 @@ mod tests {
     }
 
     #[test]
-    fn times_per_token_of_spans_are_left_for_those_of_the_server_with_the_other_times() {
-        let mut choices = begun(false);
-        for quantity in [Times, TimePerToken, Outcomes] {
-            choices.offer(quantity, Source::Spans);
-            choices.offer(quantity, Source::Server);
+    fn the_server_is_taken_where_it_counts_more_requests_than_come_one_by_one() {
+        for (source, requests, expected) in [
+            (Source::Entries, [0, 2, 9], Source::Entries),
+            (Source::Entries, [0, 3, 0], Source::Server),
+            (Source::Spans, [0, 3, 0], Source::Server),
+        ] {
+            let mut choices = begun(false);
+            for requests in requests {
+                choices.note_server_metrics(&ServerMetrics::default(), requests);
+            }
+            (0..2).for_each(|_| _ = choices.note_request(source, true));
+            for quantity in [Times, TimePerToken, Outcomes] {
+                choices.offer(quantity, source);
+                choices.offer(quantity, Source::Server);
+            }
+            choices.decide();
+            assert_eq!([Times, Outcomes].map(|quantity| choices.taken(quantity)), [Some(expected); 2]);
+            assert_eq!(choices.taken(TimePerToken), Some(Source::Server));
         }
-        choices.decide();
-        choices.leave_entries();
-        assert_eq!([Times, TimePerToken, Outcomes].map(|quantity| choices.taken(quantity)), [Some(Source::Server); 3]);
     }
 
     #[test]
     fn nothing_waits_for_entries_of_a_server_that_has_none() {
         let mut choices = Choices { has_spans: false, ..begun(false) };
         choices.offer(Times, Source::Server);
-        choices.note_server_metrics(&ServerMetrics { without_entries: true, ..ServerMetrics::default() });
+        choices.note_server_metrics(&ServerMetrics { without_entries: true, ..ServerMetrics::default() }, 0);
         choices.offer(Reasons, Source::Server);
         assert_eq!([Times, Reasons].map(|quantity| choices.taken(quantity)), [Some(Source::Server); 2]);
         // The metrics of a server with several frontends say nothing, so entries may come after all.
