@@ -140,11 +140,9 @@ impl Epoch {
         match last {
             _ if self.late.is_some_and(|(late, rank)| late == iter && is_another_row(rank)) => RecordKind::SiblingRank,
             Some(last) if iter > last.saturating_add(1) && is_new_engine => RecordKind::Restart,
-            Some(last) if iter < last => {
-                let fits = counts.is_none_or(|counts| counts.can_fill_a_gap(record));
-                let late = !flush && fits && self.numbering.is_missing(iter);
-                if late { RecordKind::Late } else { RecordKind::Restart }
-            }
+            // A new engine that begins with a missing number is found by its next record.
+            Some(last) if iter < last && !flush && self.numbering.is_missing(iter) => RecordKind::Late,
+            Some(last) if iter < last => RecordKind::Restart,
             _ if iter > through => first,
             Some(last) if record.rank.is_some() && iter == last => RecordKind::Repeated,
             _ if record.rank.is_some() => RecordKind::SiblingRank,
@@ -215,16 +213,17 @@ impl Epoch {
             // their own numbers have the new requests of their rank, and the record of rank 0 has the waiting time of all ranks.
             let comparable = !self.copies_rank_0;
             let of_all_ranks = if record.rank.is_some() { started.max(1) } else { started };
-            if kind == Late {
-                counted.waited = counts.queue_time.waited_late(record, of_all_ranks).filter(|_| comparable);
-            } else if record.iter >= counts.last_iter {
+            // What the engine sums since its start was already counted with the later record.
+            let in_order = record.iter >= counts.last_iter;
+            if in_order {
                 // The flush has the number of the iteration that follows it.
-                counts.advance(record.iter.map(|iter| iter.saturating_sub(u64::from(kind == Flush))));
+                let read = record.iter.map(|iter| iter.saturating_sub(u64::from(kind == Flush)));
+                counts.last_iter = counts.last_iter.max(read);
                 counted.kv = record.kv_cache_stats.map(|stats| increases(&mut counts.kv, stats));
                 counted.cross_kv = record.cross_kv_cache_stats.map(|stats| increases(&mut counts.cross_kv, stats));
-                if kind != Flush {
-                    counted.waited = counts.queue_time.waited(record, of_all_ranks).filter(|_| comparable);
-                }
+            }
+            if kind != Flush && (in_order || record.backend() == Backend::TensorRt) {
+                counted.waited = counts.queue_time.waited(record, of_all_ranks).filter(|_| comparable);
             }
         }
         if kind == Flush {

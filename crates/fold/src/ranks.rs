@@ -3,8 +3,6 @@
 //! Records with `rank` (`TLLM_METRICS_ALL_RANKS=1`) have their rank's own numbers. Other records (`attentionDpRank`) have their rank's
 //! own batch and copy the rest from rank 0.
 
-use std::collections::VecDeque;
-
 use trtllm_records::IterationStats;
 use trtllm_records::iteration::{Backend, KvCacheStats};
 
@@ -15,8 +13,6 @@ use super::cumulative::{any_falls, before_first};
 use super::queue_time::QueueTime;
 use super::saturating::{add, add_known};
 
-/// The most gaps that 64 numbers can have. A late record is accepted only for one of the last 64 numbers.
-const MAX_GAPS: usize = 32;
 /// Number of ranks that are counted separately. The records of further ranks add only their batch.
 const MAX_RANKS: usize = 64;
 
@@ -29,51 +25,19 @@ pub(crate) struct RankCounts {
     pub last_iter: Option<u64>,
     /// The last cumulative counts.
     pub kv: KvCacheStats,
-    kv_at_start: KvCacheStats,
     pub cross_kv: KvCacheStats,
     pub queue_time: QueueTime,
-    /// Recent gaps in the rank's iteration numbers: the first missing iteration of each, and the counts before the gap.
-    gaps: VecDeque<(u64, KvCacheStats)>,
 }
 
 impl RankCounts {
     fn new(rank: Option<i64>, from_start: bool) -> Self {
         let counts = before_first(from_start);
-        Self {
-            rank,
-            last_iter: None,
-            kv: counts,
-            kv_at_start: counts,
-            cross_kv: counts,
-            queue_time: QueueTime::new(from_start),
-            gaps: VecDeque::new(),
-        }
+        Self { rank, last_iter: None, kv: counts, cross_kv: counts, queue_time: QueueTime::new(from_start) }
     }
 
     /// Whether a cumulative count of the record is smaller than before, so the record is from a new engine.
     pub(crate) fn is_from_a_new_engine(&self, record: &IterationStats) -> bool {
         record.kv_cache_stats.is_some_and(|stats| any_falls(self.kv, stats))
-    }
-
-    /// Whether the record can fill a gap in the numbers, as far as its cumulative counts show.
-    pub(crate) fn can_fill_a_gap(&self, record: &IterationStats) -> bool {
-        let its_gap = self.gaps.iter().rev().find(|(first, _)| record.iter.is_some_and(|iter| iter >= *first));
-        let before = its_gap.or_else(|| self.gaps.front()).map_or(self.kv_at_start, |(_, counts)| *counts);
-        !record.kv_cache_stats.is_some_and(|stats| any_falls(before, stats))
-    }
-
-    /// Notes that the rank's records are read up to iteration `iter`, and the gap before it, if there is one.
-    pub(crate) fn advance(&mut self, iter: Option<u64>) {
-        let first_missing = self.last_iter.map(|last| last.saturating_add(1));
-        if let (Some(iter), Some(first)) = (iter, first_missing)
-            && iter > first
-        {
-            if self.gaps.len() == MAX_GAPS {
-                self.gaps.pop_front();
-            }
-            self.gaps.push_back((first, self.kv));
-        }
-        self.last_iter = iter.max(self.last_iter);
     }
 }
 
