@@ -17,12 +17,6 @@ const NEXT: u64 = 64;
 const CLOSE: u64 = 16;
 /// Number of other engines whose numbers are kept. If there are more, their numbers return less often.
 const OTHERS: usize = 4;
-/// There are several engines if returns to higher and to lower numbers have this weight together. A single return may be a restart, or a
-/// gap that ends at an old number by chance.
-const PROOF: u32 = 4;
-/// Weight of a return whose numbers continue exactly, and of one whose numbers continue with a gap.
-const EXACT: u32 = 2;
-const WITH_GAP: u32 = 1;
 /// No engine runs more iterations in a second.
 const FASTEST: f64 = 10_000.0;
 /// Returns within this time belong together. Without a return for this time, there is one engine again.
@@ -58,10 +52,9 @@ pub(crate) struct Alternation {
     observed: Option<Instant>,
     /// The last numbers of other engines, the newest at the end.
     others: Vec<u64>,
-    /// Difference of the last two numbers of one engine. With sampled statistics, it is above 1.
-    step: u64,
-    /// Weight of the returns to lower and to higher numbers, each up to [`PROOF`].
-    shown: [u32; 2],
+    /// Whether lower and whether higher numbers have continued. Both prove several engines. One may be a restart, a gap that ends at an
+    /// old number by chance, or wrong numbers of the same engine.
+    has_returned: [bool; 2],
     returned: Option<Instant>,
     /// The times of the last restarts and repeated answers, the newest first.
     signs: [Option<Instant>; SIGNS],
@@ -106,7 +99,6 @@ impl Alternation {
         let seconds =
             self.observed.replace(now).map_or(0.0, |before| now.saturating_duration_since(before).as_secs_f64());
         if step == Some(1) && !self.several {
-            self.step = 1;
             return Origin::One;
         }
         // Until several engines are proven, a late record counts as one of the same engine.
@@ -123,13 +115,9 @@ impl Alternation {
                 if iter.abs_diff(last) > CLOSE && step.is_none_or(|step| step > NEXT || ahead == 1) =>
             {
                 self.others[index] = last;
-                let is_exact = ahead == 1 || ahead == self.step;
-                self.note_return(is_exact, step, now)
+                self.note_return(ahead == 1, step, now)
             }
-            (_, Some(step)) if step <= NEXT => {
-                self.step = step;
-                self.note_continuation(now)
-            }
+            (_, Some(step)) if step <= NEXT => self.note_continuation(now),
             _ => {
                 self.others.push(last);
                 if self.others.len() > OTHERS {
@@ -144,20 +132,19 @@ impl Alternation {
         }
     }
 
-    /// `step`: the difference to the number of the record before, if it is higher.
-    fn note_return(&mut self, is_exact: bool, step: Option<u64>, now: Instant) -> Origin {
+    /// `is_next`: it is the very next number of the other engine. `step`: the difference to the number of the record before, if it is higher.
+    fn note_return(&mut self, is_next: bool, step: Option<u64>, now: Instant) -> Origin {
         let before = self.returned.replace(now);
         let is_together = before.is_some_and(|before| now.saturating_duration_since(before) < TOGETHER);
         // What was proven once needs no second proof.
-        if !is_together && !self.is_proven() {
-            self.shown = [0; 2];
+        if !is_together && self.has_returned != [true; 2] {
+            self.has_returned = [false; 2];
         }
-        let shown = &mut self.shown[usize::from(step.is_some())];
-        *shown = PROOF.min(*shown + if is_exact { EXACT } else { WITH_GAP });
-        self.several |= self.is_proven();
+        self.has_returned[usize::from(step.is_some())] = true;
+        self.several |= self.has_returned == [true; 2];
         match self.origin() {
             // It would count as a long gap.
-            Origin::One if is_exact && step.is_some_and(|step| step > NEXT) => Origin::Unknown,
+            Origin::One if is_next && step.is_some_and(|step| step > NEXT) => Origin::Unknown,
             origin => origin,
         }
     }
@@ -177,12 +164,6 @@ impl Alternation {
         if self.several {
             self.returned = Some(now);
         }
-    }
-
-    /// If only the lower numbers continue, the others may be wrong numbers of the same engine.
-    fn is_proven(&self) -> bool {
-        let [lower, higher] = self.shown;
-        lower > 0 && higher > 0 && lower + higher >= PROOF
     }
 
     /// Ends the alternation if the same numbers have continued for long.
@@ -227,7 +208,7 @@ mod tests {
         assert_eq!(close[..4], [One, One, One, One]);
         assert!(close[4..].iter().all(|origin| *origin == Several), "{close:?}");
         let sampled = of(&[9000, 50, 9010, 60, 9020, 70, 9030]);
-        assert_eq!(sampled, [One, One, One, One, One, Several, Several]);
+        assert_eq!(sampled, [One, One, One, Several, Several, Several, Several]);
         let three = of(&[9000, 50, 700, 9001, 701, 51]);
         assert_eq!(three, [One, One, One, Unknown, Several, Several]);
         assert_eq!(of(&[50, 9000, 51, 9001]), [One, One, One, Several]);
