@@ -29,7 +29,12 @@ with_defaults! {
         pub kv_cache_transfer: Histogram = Histogram::new(SHORT_SECONDS),
         /// Bytes.
         pub kv_cache_transfer_bytes: Histogram = Histogram::new(TRANSFER_BYTES),
-        pub kv_transfers: KvTransfers,
+        /// Seconds of KV cache transfers in the buckets of Dynamo's TensorRT-LLM worker. So are the next two.
+        pub dynamo_transfer: Histogram = Histogram::new(DYNAMO_TRANSFER_SECONDS),
+        /// Bytes of transfers whose time is known.
+        pub dynamo_transfer_bytes: Histogram = Histogram::new(DYNAMO_TRANSFER_BYTES),
+        /// Units of 10^9 bytes per second.
+        pub dynamo_transfer_speed: Histogram = Histogram::new(DYNAMO_TRANSFER_SPEED),
         /// 0..1.
         pub kv_cache_hit_ratio: Histogram = Histogram::new(RATIO),
         /// Tokens of a request's prompt that were found in the KV cache.
@@ -221,9 +226,9 @@ impl RequestTimes {
         self.kv_cache_transfer.observe_request(seconds, request);
         self.kv_cache_transfer_bytes.observe_request(bytes, request);
         let known = seconds.zip(bytes);
-        self.kv_transfers.latency.observe_request(seconds, request);
-        self.kv_transfers.size.observe_request(known.map(|(_, bytes)| bytes), request);
-        self.kv_transfers.speed.observe_request(known.map(|(seconds, bytes)| bytes / seconds / 1e9), request);
+        self.dynamo_transfer.observe_request(seconds, request);
+        self.dynamo_transfer_bytes.observe_request(known.map(|(_, bytes)| bytes), request);
+        self.dynamo_transfer_speed.observe_request(known.map(|(seconds, bytes)| bytes / seconds / 1e9), request);
     }
 
     /// Observes the steps of one request. `speculative`: a step may give several tokens.
@@ -252,19 +257,6 @@ impl RequestTimes {
     }
 }
 
-with_defaults! {
-    /// KV cache transfers in the buckets of Dynamo's TensorRT-LLM worker. One observation for each finished request whose transfer
-    /// took a known time.
-    pub struct KvTransfers {
-        /// Seconds.
-        pub latency: Histogram = Histogram::new(DYNAMO_TRANSFER_SECONDS),
-        /// Bytes, where the size is known.
-        pub size: Histogram = Histogram::new(DYNAMO_TRANSFER_BYTES),
-        /// Units of 10^9 bytes per second, where the size is known.
-        pub speed: Histogram = Histogram::new(DYNAMO_TRANSFER_SPEED),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -274,9 +266,8 @@ mod tests {
         let mut times = RequestTimes::default();
         times.observe_transfer(Some(0.5), Some(3_000_000_000), None);
         times.observe_transfer(Some(0.25), None, None);
-        let transfers = times.kv_transfers;
         let shown = |histogram: &Histogram| (histogram.count(), histogram.sum());
-        assert_eq!(shown(&transfers.latency), (2, 0.75));
-        assert_eq!((shown(&transfers.size), shown(&transfers.speed)), ((1, 3e9), (1, 6.0)));
+        assert_eq!(shown(&times.dynamo_transfer), (2, 0.75));
+        assert_eq!((shown(&times.dynamo_transfer_bytes), shown(&times.dynamo_transfer_speed)), ((1, 3e9), (1, 6.0)));
     }
 }
