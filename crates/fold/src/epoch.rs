@@ -37,7 +37,8 @@ pub(crate) struct Epoch {
     before: Losses,
     pub numbering: Numbering,
     ranks: Ranks,
-    completed: CompletedRequests,
+    /// The iteration of the last record, and how many of its completed requests are already counted.
+    completed: Option<(u64, i64)>,
     last_rank: Option<i64>,
     waits: Waits,
     /// Whether records have a `rank`. That does not change while an engine runs.
@@ -77,13 +78,6 @@ impl Waits {
         let Some(pass) = iter.and_then(|iter| iter.checked_sub(lag)) else { return false };
         self.passes.iter().flatten().any(|(first, last)| (*first..=*last).contains(&pass))
     }
-}
-
-/// How many completed requests of the last record's iteration are already counted.
-#[derive(Debug, Clone, Copy, Default)]
-struct CompletedRequests {
-    iter: Option<u64>,
-    counted: i64,
 }
 
 impl Epoch {
@@ -298,9 +292,8 @@ impl Epoch {
         let Some(completed) = record.num_completed_requests else { return 0 };
         let is_late_flush = kind == RecordKind::Flush && is_static(record);
         let iter = record.iter.map(|iter| iter.saturating_add(u64::from(is_late_flush)));
-        let repeated = iter.is_some() && self.completed.iter == iter;
-        let counted = if repeated { self.completed.counted } else { 0 };
-        self.completed = CompletedRequests { iter, counted: completed.max(counted) };
+        let counted = self.completed.filter(|(last, _)| Some(*last) == iter).map_or(0, |(_, counted)| counted);
+        self.completed = iter.map(|iter| (iter, completed.max(counted)));
         unsigned(completed.saturating_sub(counted))
     }
 
