@@ -475,6 +475,8 @@ fn values_that_the_json_lacks_are_absent_until_the_server_page_reports_them() {
     };
     // The first page is the baseline, and the second adds 30. Then the server restarts, and its third page adds 7.
     bench.server_page(&page(100)).server_page(&page(130)).answer(&[executor(1, json!({}))]).server_page(&page(7));
+    bench.wait(Duration::from_secs(15));
+    bench.answer(&[]);
     assert_eq!(told(&bench), [Some(37.0), Some(37.0), Some(37.0), None]);
 }
 

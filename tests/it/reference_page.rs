@@ -204,7 +204,7 @@ fn numbers_of_series() -> String {
     record["requestStats"][0]["scheduled"] = json!(false);
     absorb(&mut executor, &record, now);
     let later = now + Duration::from_secs(60);
-    executor.settle(false, later);
+    [&mut executor, &mut serve, &mut most].into_iter().for_each(|engine| engine.settle(false, later));
     let engines = [&executor, &serve, &most];
     let numbers = |profile| engines.map(|engine| series(profile, engine, now).len());
     let [default @ .., most_of_default] = numbers(Profile::Default);
@@ -224,6 +224,7 @@ fn many_requests_create_no_series() {
     for message in all_fields() {
         absorb(&mut engine, &message, now);
     }
+    engine.settle(false, now + Duration::from_secs(15));
     let before = series(Profile::Full, &engine, now);
     let rows = |id: u64, stage: &str| json!([{"id": id, "stage": stage, "numGeneratedTokens": 3, "scheduled": true}]);
     let mut record: IterationStats = serde_json::from_value(all_fields()[1].clone()).unwrap();

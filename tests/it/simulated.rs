@@ -21,8 +21,11 @@ fn finished() -> (Daemon, Page) {
     });
     drop(page);
     daemon.until_state(&[], "idle");
-    // A poll drains request rows before records, so the rows of the last iterations may arrive one poll later.
-    let page = daemon.poll(&[], 2);
+    // Requests count once it is known which source tells what.
+    let page = daemon.until(|page| {
+        let lengths = page.count("nv_llm_output_token_len_count", &[]);
+        ensure(lengths >= 100, || format!("{lengths} of 100 requests have a length"))
+    });
     (daemon, page)
 }
 

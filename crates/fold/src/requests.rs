@@ -4,7 +4,6 @@ mod choices;
 mod completed;
 mod finished;
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -33,14 +32,11 @@ pub struct RequestFold {
     pub first_token_is_early: bool,
     pub totals: RequestTotals,
     pub(super) choices: Choices,
-    /// Finished requests with a quantity whose source is not chosen yet, oldest first.
-    waiting: VecDeque<(Finished, Handled)>,
+    /// What has finished before the sources were chosen, oldest first.
+    waiting: Vec<Finished>,
     completed: CompletedRequests,
     pub(super) server: ServerFold,
 }
-
-/// For each quantity, whether it was counted or rejected.
-type Handled = [bool; Quantity::ALL.len()];
 
 impl RequestFold {
     /// Folds the row that reports a request complete, with the request's lifecycle if it is known. `is_sampled`: not all requests
@@ -132,7 +128,7 @@ impl RequestFold {
         self.absorb(Finished::Increase(more), now, observer);
     }
 
-    /// Counts what is certain to count once, and keeps the rest until its sources are taken.
+    /// Counts what has finished, or keeps it until the sources are chosen.
     fn absorb(&mut self, finished: Finished, now: Instant, observer: &mut impl Observer) {
         let source = finished.source();
         // An entry that tells nothing is a request whose outcome is unknown.
@@ -141,54 +137,43 @@ impl RequestFold {
         }
         self.choices.begin(now);
         self.choices.note_told(source, |quantity| finished.has(quantity));
-        self.waiting.push_back((finished, Handled::default()));
-        // Only the replay of a file at full speed fills the queue.
-        if self.waiting.len() > MOST_WAITING {
-            self.choices.decide();
+        if self.choices.is_decided {
+            self.count(&finished, observer);
+            return;
         }
-        self.count_waiting(observer);
+        self.waiting.push(finished);
+        // Only the replay of a file at full speed fills the queue.
+        if self.choices.is_alone(source) || self.waiting.len() > MOST_WAITING {
+            self.decide(observer);
+        }
     }
 
-    fn count_waiting(&mut self, observer: &mut impl Observer) {
-        let mut waiting = std::mem::take(&mut self.waiting);
-        waiting.retain_mut(|(finished, done)| {
-            for quantity in Quantity::ALL {
-                if !done[quantity as usize] && self.is_ready(quantity, finished) {
-                    done[quantity as usize] = true;
-                    self.count(quantity, finished, observer);
-                }
+    /// Chooses the sources, and counts what has waited for that.
+    fn decide(&mut self, observer: &mut impl Observer) {
+        self.choices.decide();
+        for finished in std::mem::take(&mut self.waiting) {
+            self.count(&finished, observer);
+        }
+    }
+
+    /// Counts each quantity that is taken from the source of what has finished.
+    fn count(&mut self, finished: &Finished, observer: &mut impl Observer) {
+        for quantity in Quantity::ALL {
+            if self.choices.taken(quantity) == Some(finished.source()) {
+                finished.add_to(&mut self.totals, quantity);
             }
-            done.contains(&false)
-        });
-        self.waiting = waiting;
+        }
+        self.judge(finished, observer);
         self.totals.source = self.choices.taken(Quantity::Times).or(self.totals.source);
     }
 
-    /// True once the sources are chosen that decide whether `finished` counts for the quantity, and how.
-    fn is_ready(&self, quantity: Quantity, finished: &Finished) -> bool {
-        let source = finished.source();
-        let is_settled = |quantity| self.choices.counts(quantity, source).is_some();
-        // Another source may tell the time per output token, and then judges it.
-        let judges_whole = || self.choices.has_only(source) || is_settled(Quantity::TimePerToken);
-        is_settled(quantity) && (quantity != Quantity::Outcomes || judges_whole())
-    }
-
-    /// Counts one quantity of what has finished, if it is taken from this source.
-    fn count(&mut self, quantity: Quantity, finished: &Finished, observer: &mut impl Observer) {
-        let counts = self.choices.counts(quantity, finished.source()) == Some(true);
-        if quantity == Quantity::Outcomes {
-            self.judge(counts, finished, observer);
-        } else if counts {
-            finished.add_to(&mut self.totals, quantity);
-        }
-    }
-
-    /// `counts`: outcomes are taken from this source. If another source gives the time per output token, this source judges all other
-    /// objectives, and that source judges this one.
-    fn judge(&self, counts: bool, finished: &Finished, observer: &mut impl Observer) {
+    /// Judges what has finished if outcomes are taken from its source. If another source gives the time per output token, the first one
+    /// judges all other objectives, and the other one judges this objective.
+    fn judge(&self, finished: &Finished, observer: &mut impl Observer) {
         let source = finished.source();
         let taken = |quantity| self.choices.taken(quantity);
         let outcomes = taken(Quantity::Outcomes);
+        let counts = outcomes == Some(source);
         let is_split = outcomes.is_some_and(Source::is_per_request)
             && taken(Quantity::TimePerToken).is_some_and(|per_token| Some(per_token) != outcomes);
         let scope = match counts {
@@ -196,7 +181,7 @@ impl RequestFold {
             true => Scope::All,
             false if is_split && taken(Quantity::TimePerToken) == Some(source) => Scope::PerToken,
             // Nothing tells the times of requests, so the outcome of each entry is unknown.
-            false if source == Source::Entries && taken(Quantity::Outcomes).is_none() => Scope::All,
+            false if source == Source::Entries && outcomes.is_none() => Scope::All,
             false => return,
         };
         match finished {
@@ -233,13 +218,12 @@ impl RequestFold {
             }
         }
         self.choices.leave_server_metrics();
-        self.waiting.retain(|(finished, _)| finished.source() != Source::Server);
+        self.waiting.retain(|finished| finished.source() != Source::Server);
     }
 
     /// Notes that trtllm-serve was replaced. The new process may have other options, so its first requests show which source tells what.
     pub(crate) fn restart(&mut self, observer: &mut impl Observer) {
-        self.choices.decide();
-        self.count_waiting(observer);
+        self.decide(observer);
         self.choices = Choices::default();
         self.completed.restart();
         self.server.counts.note_restart();
@@ -274,8 +258,7 @@ impl RequestFold {
         }
         self.completed.in_records = completed;
         if self.choices.is_due(now) {
-            self.choices.decide();
-            self.count_waiting(observer);
+            self.decide(observer);
         }
         let ended_well = self.completed.ended_well(self.totals.finished.as_ref(), self.choices.is_decided);
         self.totals.succeeded = self.totals.succeeded.max(ended_well);
@@ -434,6 +417,7 @@ mod tests {
             let entry =
                 json!({"prompt_tokens": prompt, "cached_tokens": cached, "perf_metrics": {"kv_cache_metrics": blocks}});
             fold.absorb_perf_metrics(&from_json(&entry.to_string()), Source::Entries, Instant::now(), &mut ());
+            fold.restart(&mut ());
             let times = &fold.totals.times;
             [&times.cached_tokens, &times.kv_cache_blocks, &times.kv_cache_new_blocks, &times.kv_cache_hit_ratio]
                 .map(Histogram::count)
@@ -533,45 +517,6 @@ mod tests {
         fold.settle(0, now + DECIDED_WITHIN, &mut judge);
         fold.absorb_perf_metrics(&entry(), Source::Entries, now + DECIDED_WITHIN, &mut judge);
         assert_eq!(judged(&judge), (0, 0, 2));
-    }
-
-    #[test]
-    fn without_rows_lengths_come_from_entries() {
-        let (mut fold, now) = (RequestFold::default(), Instant::now());
-        fold.absorb_perf_metrics(&entry(), Source::Entries, now, &mut ());
-        assert_eq!(counted(&fold), (1, 1, 1));
-        // Rows of requests that run show that those of finished ones come, too.
-        fold.restart(&mut ());
-        fold.choices.has_rows = true;
-        fold.absorb_perf_metrics(&entry(), Source::Entries, now, &mut ());
-        assert_eq!(counted(&fold), (1, 1, 1));
-        fold.settle(0, now + DECIDED_WITHIN, &mut ());
-        assert_eq!(counted(&fold), (2, 2, 2));
-    }
-
-    #[test]
-    fn a_restarted_engine_without_rows_has_its_lengths_from_entries() {
-        let (mut fold, now) = (RequestFold::default(), Instant::now());
-        let row = RequestStats { stage: Some(RequestStage::Complete), ..RequestStats::default() };
-        fold.absorb_complete_row(&row, None, false, now, &mut ());
-        fold.restart(&mut ());
-        fold.absorb_perf_metrics(&entry(), Source::Entries, now, &mut ());
-        fold.settle(0, now + DECIDED_WITHIN, &mut ());
-        assert_eq!(counted(&fold), (1, 1, 1));
-    }
-
-    #[test]
-    fn a_restarted_engine_without_entries_has_its_latencies_from_rows() {
-        let (mut fold, now) = (RequestFold::default(), Instant::now());
-        let observed = |fold: &RequestFold| (fold.totals.times.e2e_latency.count(), fold.totals.source);
-        fold.absorb_perf_metrics(&timed(10.25), Source::Entries, now, &mut ());
-        fold.absorb_complete_row(&row(), Some(&lifecycle()), false, now, &mut ());
-        fold.settle(0, now + DECIDED_WITHIN, &mut ());
-        assert_eq!(observed(&fold), (1, Some(Source::Entries)));
-        fold.restart(&mut ());
-        fold.absorb_complete_row(&row(), Some(&lifecycle()), false, now, &mut ());
-        fold.settle(0, now + DECIDED_WITHIN, &mut ());
-        assert_eq!(observed(&fold), (2, Some(Source::Rows)));
     }
 
     /// A request of 2 s that got 9 tokens.

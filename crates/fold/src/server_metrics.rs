@@ -464,17 +464,6 @@ mod tests {
     }
 
     #[test]
-    fn finish_reasons_of_entries_replace_those_of_the_server() {
-        let mut folded = fold(&["trtllm_prompt_cached_tokens_total 0"]);
-        let entry = PerfMetricsEntry { finish_reason: Some(FinishReason::Length), ..PerfMetricsEntry::default() };
-        folded.absorb_perf_metrics(&entry, RequestSource::Entries, Instant::now(), &mut ());
-        let page = "trtllm_request_success_total{finished_reason=\"length\"} 1";
-        folded.absorb_server_metrics(&parse_server_metrics(page.as_bytes()).unwrap(), Instant::now(), &mut ());
-        assert_eq!(folded.totals.finished.unwrap()[FinishReason::Length as usize], 1);
-        assert_eq!(folded.server.finished(), Some(1));
-    }
-
-    #[test]
     fn counts_from_pages_of_several_frontends_are_absent() {
         let mut folded = RequestFold::default();
         let mut page = times("1", 2, 40);

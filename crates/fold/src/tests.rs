@@ -437,6 +437,7 @@ fn only_complete_requests_have_a_length() {
     let mut bench = Bench::new();
     let rows = vec![row(RequestStage::Generation, 3), row(RequestStage::Complete, 40), row(RequestStage::Queued, 0)];
     bench.absorb(&IterationStats { request_stats: Some(rows), ..working(1) });
+    bench.engine.settle_all(bench.now, &mut ());
     let requests = &bench.engine.requests.totals;
     assert_eq!((requests.input_token_len.count(), requests.input_token_len.sum()), (1, 120.0));
     assert_eq!((requests.output_token_len.count(), requests.output_token_len.sum()), (1, 40.0));

@@ -17,20 +17,18 @@
 //! Spans are as exact as entries, but an engine may send a sample of them. If an entry came first, spans do not tell the time per output
 //! token: the first requests would be judged by it a second time.
 //!
-//! A quantity has one of three states. It is *open* at first, and after a restart of the engine.
+//! The choice has one of two states. It is *open* at first, and after a restart of the engine.
 //!
-//! | state | the best source tells it | another source tells it | 15 s after the first finished request |
-//! | --- | --- | --- | --- |
-//! | open | taken, and counts | waits | the best that has told it is taken and counts, else *nothing* |
-//! | nothing | taken, and counts | taken, and counts | – |
-//! | taken | counts if it is this source | counts if it is this source | – |
+//! | state | a source tells a quantity | 15 s after the first finished request, or at once if no other source may come |
+//! | --- | --- | --- |
+//! | open | all waits in one queue | each quantity is taken from the best source that has told it. What waited counts. *Decided* |
+//! | decided | counts if the quantity is taken from this source. The first that tells a quantity which nobody told is taken | – |
 //!
-//! What waits is in one queue. The best source is among those that may come: not entries of a server that has none or whose spans
-//! came first, not rows or the server's metrics before the first one, and spans only if the exporter receives those of the server.
+//! Entries may come until the server is known to have none, or its spans came first. Rows and the server's metrics may come after the
+//! first one, and spans if the exporter receives those of the server.
 //!
-//! Beside the server's metrics, times and outcomes of entries and spans wait in any case. If the server has counted more requests by
-//! then, some have no entry, or a request has several answers (`n` above 1), each with its own times at the server. Then the server is
-//! taken, so that times, outcomes and finish reasons count the same.
+//! If the server has counted more requests than entries or spans, some have no entry, or a request has several answers (`n` above 1), each
+//! with its own times at the server. Then the server is taken before these, so that times, outcomes and finish reasons count the same.
 //!
 //! One change comes later: if several frontends answer, the server's metrics are left, and their quantities are open again.
 
@@ -83,11 +81,6 @@ impl Quantity {
             _ => (!histogram.is_only_in_server_metrics()).then_some(Times),
         }
     }
-
-    /// Whether the server may count more than there are entries or spans.
-    const fn is_of_each_answer(self) -> bool {
-        matches!(self, Times | TimePerToken | Outcomes)
-    }
 }
 
 /// A better source has this time to tell of the first finished request. trtllm-serve's metrics are read every 5 s, in at most 4 s.
@@ -102,7 +95,6 @@ pub(crate) struct Choices {
     told: [[bool; Source::ALL.len()]; Quantity::ALL.len()],
     /// When the first request finished.
     since: Option<Instant>,
-    /// Nothing is open any more.
     pub(crate) is_decided: bool,
     without_entries: bool,
     /// Which of entries and spans was the first to tell times.
@@ -121,14 +113,6 @@ pub(crate) struct Choices {
 impl Choices {
     pub(crate) fn taken(&self, quantity: Quantity) -> Option<Source> {
         self.taken[quantity as usize]
-    }
-
-    /// Whether a request of `source` counts for the quantity. `None` while that is open.
-    pub(crate) fn counts(&self, quantity: Quantity, source: Source) -> Option<bool> {
-        match self.taken(quantity) {
-            Some(taken) => Some(taken == source),
-            None => self.is_decided.then_some(false),
-        }
     }
 
     /// Notes that a request has finished.
@@ -153,7 +137,6 @@ impl Choices {
         self.server_requests = self.server_requests.saturating_add(std::mem::replace(&mut self.last_read, requests));
         self.without_entries |= metrics.without_entries;
         self.has_spans |= metrics.with_spans;
-        self.take();
     }
 
     /// Notes which quantities the source tells.
@@ -163,18 +146,18 @@ impl Choices {
             self.told[quantity as usize][source as usize] |=
                 tells(quantity) && !(is_second && quantity == TimePerToken);
         }
-        self.take();
+        if self.is_decided {
+            self.take();
+        }
     }
 
-    /// Takes the best source of each open quantity, if it has told the quantity. It may come later until all is decided.
+    /// Takes the best source that has told each quantity that is not taken yet.
     fn take(&mut self) {
         for quantity in Quantity::ALL {
             let told = self.told[quantity as usize];
-            let may_tell = |source: &Source| told[*source as usize] || !self.is_decided && self.may_come(*source);
-            let best = quantity.sources().iter().copied().find(may_tell).filter(|best| told[*best as usize]);
-            let waits = self.has_server_metrics && !self.is_decided && quantity.is_of_each_answer();
+            let best = quantity.sources().iter().copied().find(|source| told[*source as usize]);
             let taken = &mut self.taken[quantity as usize];
-            *taken = taken.or(best.filter(|best| !(waits && best.is_per_request())));
+            *taken = taken.or(best);
         }
     }
 
@@ -187,9 +170,10 @@ impl Choices {
         }
     }
 
-    /// Whether no source but this one may come.
-    pub(crate) fn has_only(&self, source: Source) -> bool {
-        Source::ALL.into_iter().all(|other| other == source || !self.may_come(other))
+    /// Whether no source but this one may come. Entries and spans are only known by their first times.
+    pub(crate) fn is_alone(&self, source: Source) -> bool {
+        let is_known = !source.is_per_request() || self.first == Some(source);
+        is_known && Source::ALL.into_iter().all(|other| other == source || !self.may_come(other))
     }
 
     pub(crate) fn is_due(&self, now: Instant) -> bool {
@@ -197,13 +181,12 @@ impl Choices {
         !self.is_decided && self.since.is_some_and(is_over)
     }
 
-    /// Takes the best source that has told each open quantity.
     pub(crate) fn decide(&mut self) {
         self.is_decided = true;
         let server_has_more = self.server_requests > self.entries;
-        for quantity in Quantity::ALL.into_iter().filter(|quantity| server_has_more && quantity.is_of_each_answer()) {
+        for quantity in [Times, TimePerToken, Outcomes] {
             let told = &mut self.told[quantity as usize];
-            if told[Source::Server as usize] {
+            if server_has_more && told[Source::Server as usize] {
                 (told[Source::Entries as usize], told[Source::Spans as usize]) = (false, false);
             }
         }
@@ -226,18 +209,6 @@ impl Choices {
 mod tests {
     use super::*;
 
-    /// The choices a moment after the first finished request, or after the time to decide.
-    fn begun(is_over: bool) -> Choices {
-        let seen = Choices { has_spans: true, has_rows: true, has_server_metrics: true, ..Choices::default() };
-        let (mut choices, now) = (seen, Instant::now());
-        choices.begin(now);
-        assert!(!choices.is_due(now));
-        if choices.is_due(now + DECIDED_WITHIN) && is_over {
-            choices.decide();
-        }
-        choices
-    }
-
     impl Choices {
         fn offer(&mut self, quantity: Quantity, source: Source) {
             self.note_told(source, |told| told == quantity);
@@ -245,95 +216,60 @@ mod tests {
     }
 
     #[test]
-    fn the_best_source_that_tells_a_quantity_in_time_is_taken_for_good() {
+    fn the_best_of_two_sources_that_tell_a_quantity_in_time_is_taken_for_good_in_either_order() {
         for quantity in Quantity::ALL {
-            let [best, rest @ ..] = quantity.sources() else { panic!("{quantity:?} has no source") };
-            for other in rest {
-                let mut choices = begun(false);
-                choices.offer(quantity, *other);
-                assert_eq!(choices.counts(quantity, *other), None, "{quantity:?} waits for {best:?}");
-                choices.offer(quantity, *best);
-                if quantity.is_of_each_answer() {
-                    choices.decide();
-                }
-                assert_eq!(
-                    Source::ALL.map(|source| choices.counts(quantity, source)),
-                    Source::ALL.map(|s| Some(s == *best))
-                );
-                // The best one comes too late.
-                let mut choices = begun(false);
-                choices.offer(quantity, *other);
-                choices.decide();
-                choices.offer(quantity, *best);
-                assert_eq!(choices.taken(quantity), Some(*other), "{quantity:?}");
-            }
-        }
-    }
-
-    #[test]
-    fn without_the_best_source_the_better_of_two_wins_in_either_order() {
-        for quantity in Quantity::ALL {
-            for pair in quantity.sources()[1..].windows(2) {
+            for pair in quantity.sources().windows(2) {
                 for order in [[pair[0], pair[1]], [pair[1], pair[0]]] {
-                    let mut choices = begun(false);
+                    let mut choices = Choices::default();
                     order.into_iter().for_each(|source| choices.offer(quantity, source));
+                    assert_eq!(choices.taken(quantity), None, "{quantity:?} is open");
                     choices.decide();
                     assert_eq!(choices.taken(quantity), Some(pair[0]), "{quantity:?}");
                 }
+                // The best one comes too late.
+                let mut choices = Choices::default();
+                choices.offer(quantity, pair[1]);
+                choices.decide();
+                choices.offer(quantity, pair[0]);
+                assert_eq!(choices.taken(quantity), Some(pair[1]), "{quantity:?}");
             }
         }
-    }
-
-    #[test]
-    fn spans_wait_for_entries_only_if_an_entry_came_first() {
-        let told_by_span = |first: Option<Source>| {
-            let mut choices = Choices::default();
-            first.into_iter().for_each(|source| _ = choices.note_request(source, true));
-            let is_first = choices.note_request(Source::Spans, true);
-            choices.offer(Lengths, Source::Spans);
-            (is_first, choices.counts(Lengths, Source::Spans))
-        };
-        assert_eq!(told_by_span(None), (true, Some(true)));
-        assert_eq!(told_by_span(Some(Source::Spans)), (true, Some(true)));
-        assert_eq!(told_by_span(Some(Source::Entries)), (false, None));
     }
 
     #[test]
     fn what_nobody_told_in_time_is_taken_from_the_first_that_does() {
         for (quantity, source) in Quantity::ALL.into_iter().flat_map(|of| of.sources().iter().map(move |s| (of, *s))) {
-            let mut choices = begun(true);
-            assert_eq!((choices.taken(quantity), choices.counts(quantity, source)), (None, Some(false)));
-            choices.offer(quantity, source);
-            assert_eq!(choices.counts(quantity, source), Some(true));
-        }
-    }
-
-    #[test]
-    fn nothing_waits_for_rows_and_server_metrics_that_were_never_seen() {
-        let mut choices = Choices::default();
-        choices.begin(Instant::now());
-        for quantity in Quantity::ALL {
-            choices.offer(quantity, Source::Entries);
-            assert_eq!(choices.taken(quantity), Some(Source::Entries), "{quantity:?}");
-        }
-    }
-
-    #[test]
-    fn the_server_page_waits_for_spans_that_the_exporter_receives() {
-        for with_spans in [false, true] {
-            let mut choices = Choices::default();
-            let metrics = ServerMetrics { without_entries: true, with_spans, ..ServerMetrics::default() };
-            choices.note_server_metrics(&metrics, 0);
-            for quantity in [Times, TimePerToken, Outcomes] {
-                choices.offer(quantity, Source::Server);
-                choices.offer(quantity, Source::Spans);
-            }
+            let (mut choices, now) = (Choices::default(), Instant::now());
+            choices.begin(now);
+            assert_eq!((choices.is_due(now), choices.is_due(now + DECIDED_WITHIN)), (false, true));
             choices.decide();
-            for quantity in [Times, TimePerToken, Outcomes] {
-                let expected = if with_spans { Source::Spans } else { Source::Server };
-                assert_eq!(choices.taken(quantity), Some(expected), "{quantity:?}");
-            }
+            assert_eq!(choices.taken(quantity), None);
+            choices.offer(quantity, source);
+            assert_eq!(choices.taken(quantity), Some(source));
         }
+    }
+
+    #[test]
+    fn a_source_is_alone_until_another_one_may_come() {
+        let alone = |first: Source, metrics: Option<ServerMetrics>, has_rows: bool| {
+            let mut choices = Choices { has_rows, ..Choices::default() };
+            metrics.iter().for_each(|metrics| choices.note_server_metrics(metrics, 0));
+            choices.note_request(first, true);
+            Source::ALL.into_iter().filter(|source| choices.is_alone(*source)).collect::<Vec<_>>()
+        };
+        let metrics = |without_entries, with_spans| {
+            Some(ServerMetrics { without_entries, with_spans, ..ServerMetrics::default() })
+        };
+        assert_eq!(alone(Source::Entries, None, false), [Source::Entries]);
+        assert_eq!(alone(Source::Spans, None, false), [Source::Spans]);
+        assert_eq!(alone(Source::Entries, None, true), []);
+        assert_eq!(alone(Source::Entries, metrics(false, false), false), []);
+        let of_server = |with_spans| {
+            let mut choices = Choices::default();
+            metrics(true, with_spans).iter().for_each(|metrics| choices.note_server_metrics(metrics, 0));
+            choices.is_alone(Source::Server)
+        };
+        assert_eq!((of_server(false), of_server(true)), (true, false), "the exporter receives spans");
     }
 
     #[test]
@@ -343,7 +279,7 @@ mod tests {
             (Source::Entries, [0, 3, 0], Source::Server),
             (Source::Spans, [0, 3, 0], Source::Server),
         ] {
-            let mut choices = begun(false);
+            let mut choices = Choices::default();
             for requests in requests {
                 choices.note_server_metrics(&ServerMetrics::default(), requests);
             }
@@ -359,15 +295,16 @@ mod tests {
     }
 
     #[test]
-    fn nothing_waits_for_entries_of_a_server_that_has_none() {
-        let mut choices = Choices { has_spans: false, ..begun(false) };
-        choices.offer(Times, Source::Server);
+    fn quantities_of_a_server_that_is_left_are_open_again() {
+        let mut choices = Choices::default();
         choices.note_server_metrics(&ServerMetrics { without_entries: true, ..ServerMetrics::default() }, 0);
-        choices.offer(Reasons, Source::Server);
-        assert_eq!([Times, Reasons].map(|quantity| choices.taken(quantity)), [Some(Source::Server); 2]);
+        choices.offer(Times, Source::Server);
+        choices.decide();
+        assert_eq!(choices.taken(Times), Some(Source::Server));
         // The metrics of a server with several frontends say nothing, so entries may come after all.
         choices.leave_server_metrics();
         choices.offer(Times, Source::Entries);
+        choices.decide();
         assert_eq!(choices.taken(Times), Some(Source::Entries));
     }
 }
