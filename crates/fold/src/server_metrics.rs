@@ -56,7 +56,6 @@ pub struct HistogramIncrease {
     /// Absent if it is unknown, because it has fallen, is missing or was missing in the reading before. The server's sum is NaN after
     /// one value that is NaN, and falls with a negative one. The buckets alone would give a wrong mean.
     pub sum: Option<f64>,
-    has_fallen: bool,
 }
 
 impl HistogramIncrease {
@@ -66,21 +65,16 @@ impl HistogramIncrease {
 
     /// `increase`: see [`Baseline::increases`]. `parts`: divisor that converts it to the unit of the histogram.
     pub(crate) fn add_sum(&mut self, increase: Option<u64>, parts: f64) {
-        match increase {
-            Some(increase) => *self.sum.get_or_insert(0.0) += increase as f64 / parts,
-            None => self.has_fallen = true,
-        }
+        // One that has fallen makes the sum NaN until the end of the reading.
+        *self.sum.get_or_insert(0.0) += increase.map_or(f64::NAN, |increase| increase as f64 / parts);
     }
 
     /// Ends a reading. `lacks_sum`: the histogram had no sum in the reading before, and then in this one.
     pub(crate) fn end_reading(&mut self, lacks_sum: &mut bool) {
         self.buckets = apart(std::mem::take(&mut self.buckets));
-        let lacked_sum =
-            std::mem::replace(lacks_sum, self.sum.is_none() && !self.has_fallen && !self.buckets.is_empty());
+        let lacked_sum = std::mem::replace(lacks_sum, self.sum.is_none() && !self.buckets.is_empty());
         // After a reading without the sum, its increase is of other requests than that of the buckets.
-        if self.has_fallen || lacked_sum {
-            self.sum = None;
-        }
+        self.sum = self.sum.filter(|sum| !sum.is_nan() && !lacked_sum);
     }
 
     #[must_use]
