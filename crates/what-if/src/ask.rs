@@ -5,12 +5,10 @@ use crate::change::Change;
 use crate::costs::CostEstimator;
 use crate::load::{Arrivals, Load};
 use crate::measured::measured;
-use crate::measured_engine::{Cache, MeasuredEngine, Policy, Request};
+use crate::measured_engine::{Cache, ENOUGH, MeasuredEngine, Policy, Request};
 use crate::replay::{Outcome, Question, RunResult};
 use crate::scheduler::{Extrapolation, HostTime, Rules};
 
-/// Minimum number of known requests.
-pub(crate) const ENOUGH: usize = 200;
 /// Iterations up to this many times as large as the largest known iteration can be simulated.
 const FAR: f64 = 4.0;
 /// The same if the KV cache is unknown: it may be too small for larger iterations than those that are known.

@@ -6,8 +6,6 @@ pub use trtllm_analysis::cost_model::{EqualWork, Prices, Work};
 use trtllm_analysis::iteration_sums::IterationSums;
 use trtllm_analysis::window::{Span, Window};
 
-use crate::ask::ENOUGH;
-
 /// JSON of `/api/v1/model`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -146,6 +144,8 @@ const RECENT: f64 = 60.0;
 const MINUTES: f64 = 300.0;
 /// Seconds that the requests cover.
 const HOUR: f64 = 3600.0;
+/// Questions need this many known requests.
+pub(crate) const ENOUGH: usize = 200;
 
 impl MeasuredEngine {
     /// `window`: the last minutes of the engine.

@@ -6,7 +6,7 @@ use trtllm_analysis::window::Span;
 use trtllm_fold::EngineState;
 use trtllm_records::BenchReport;
 
-use super::Finding;
+use super::finding::{Finding, TEXTS};
 use crate::cause::Cause;
 use crate::finding_rules;
 use crate::input::VerdictInput;
@@ -14,7 +14,7 @@ use crate::rules::incomplete;
 use crate::verdict::Unit;
 
 finding_rules! {
-    super::TEXTS;
+    TEXTS;
     RESTARTED = "engine-restarted", Engine, Warning;
     STATISTICS = "statistics-incomplete", Engine, Warning;
     FAILING = "source-failing", Engine, Warning;

@@ -2,12 +2,12 @@
 
 use trtllm_records::source::PublisherRefusal;
 
-use super::Finding;
+use super::finding::{Finding, Rule, TEXTS};
 use crate::finding_rules;
 use crate::verdict::Unit;
 
 finding_rules! {
-    super::TEXTS;
+    TEXTS;
     TASK_RESTARTED = "exporter-task-restarted", Exporter, Warning;
     LOG_LINES_DROPPED = "log-lines-dropped", Exporter, Warning;
     RECORDING_INCOMPLETE = "recording-incomplete", Exporter, Warning;
@@ -35,7 +35,7 @@ pub fn findings(
     was_reloaded: Option<bool>,
 ) -> Vec<Finding> {
     let mut found = Vec::new();
-    let mut counted = |rule: &super::Rule, name, count: u64, detail: &str| {
+    let mut counted = |rule: &Rule, name, count: u64, detail: &str| {
         if count > 0 {
             let finding = rule.about(exporter).with(name, count as f64, Unit::Count, None);
             found.push(if detail.is_empty() { finding } else { finding.detail(detail) });

@@ -2,13 +2,13 @@
 
 use trtllm_records::gpu::{ClockReasons, Gpu, GpuInventory, GpuState, NvmlState};
 
-use super::Finding;
+use super::finding::{Finding, TEXTS};
 use crate::finding_rules;
 use crate::gpu_window::GpuWindow;
 use crate::verdict::Unit;
 
 finding_rules! {
-    super::TEXTS;
+    TEXTS;
     LOST = "gpu-lost", Gpu, Critical;
     DENIED = "gpu-no-permission", Gpu, Warning;
     ABSENT = "gpu-absent", Exporter, Critical;

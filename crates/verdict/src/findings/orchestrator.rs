@@ -8,12 +8,12 @@ use trtllm_analysis::window::{Distribution, SLOT_SECONDS};
 use trtllm_fold::orchestrator::{OrchestratorTotals, SideTotals};
 use trtllm_records::orchestrator::Side;
 
-use super::Finding;
+use super::finding::{Finding, TEXTS};
 use crate::finding_rules;
 use crate::verdict::{Unit, percent};
 
 finding_rules! {
-    super::TEXTS;
+    TEXTS;
     NOT_READY = "orchestrator-not-ready", Engine, Critical;
     ERRORS = "orchestrator-errors", Engine, Warning;
     RETRIES = "orchestrator-retries", Engine, Warning;
