@@ -116,13 +116,11 @@ impl Default for CostModel {
 
 impl CostModel {
     /// The costs by the fit. Absent before enough iterations, or if the costs are too far from linear.
-    #[must_use]
     pub fn costs(&self) -> Option<Prices> {
         self.fit.prices()
     }
 
     /// The most context tokens and the most decoded tokens in one iteration.
-    #[must_use]
     pub fn largest_tokens(&self) -> (f64, f64) {
         ((self.largest[1] * 1e3).round(), (self.largest[2] * 1e2).round())
     }
@@ -136,7 +134,6 @@ impl CostModel {
 
     /// Two kinds of iterations that only decode, between which the costs have a step: the larger one takes so much longer that its tokens do
     /// not explain it. For example, it has no CUDA graph.
-    #[must_use]
     pub fn decoding_step(&self) -> Option<[EqualWork; 2]> {
         let enough = |known: &EqualWork| known.work.context_tokens <= 0.0 && known.iterations >= KNOWN.into();
         let sizes: Vec<_> = self.equal_work().filter(enough).collect();

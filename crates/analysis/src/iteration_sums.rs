@@ -99,26 +99,22 @@ const ENOUGH_BATCHES: f64 = 5.0;
 
 impl IterationSums {
     /// Share of the prompts that begin while no request decodes, although requests with a seat waited. Absent if there are few.
-    #[must_use]
     pub fn alone_share(&self) -> Option<f64> {
         (self.admissions >= ENOUGH_BATCHES).then(|| self.admissions_alone / self.admissions)
     }
 
     /// Iterations with a backlog that were at the limit that was reached most often.
-    #[must_use]
     pub fn waits_at_a_limit(&self) -> f64 {
         self.waits_at_batch_limit.max(self.waits_at_token_limit).max(self.waits_at_full_cache)
     }
 
     /// Mean seconds of an iteration that only decodes, and of one that also computes prompts. 0 if there is none.
-    #[must_use]
     pub fn mean_seconds(&self) -> [f64; 2] {
         [share(self.generation_seconds, self.generation_iterations), share(self.mixed_seconds, self.mixed_timed)]
     }
 
     /// Whether the scheduler admits requests only when all others have ended (upstream: `CapacitySchedulerPolicy::kSTATIC_BATCH`). Such
     /// an engine reports in-flight batches.
-    #[must_use]
     pub fn admits_into_empty_batches(&self) -> bool {
         self.generation_requests > 0.0 && self.alone_share().is_some_and(|alone| alone >= ALONE)
     }

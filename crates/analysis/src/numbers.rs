@@ -4,11 +4,9 @@
 /// Numbers that combine with others of the same kind, member by member.
 pub trait Numbers: Sized {
     /// Applies `function` to each number and to the number with the same name in `other`.
-    #[must_use]
     fn combine(&self, other: &Self, function: &impl Fn(f64, f64) -> f64) -> Self;
 
     /// The increase since `before`.
-    #[must_use]
     fn since(&self, before: &Self) -> Self {
         self.combine(before, &|now, before| now - before)
     }
@@ -79,13 +77,11 @@ macro_rules! totals {
 }
 
 /// `sum` ÷ `count`. Absent if `count` is 0.
-#[must_use]
 pub fn mean(sum: f64, count: f64) -> Option<f64> {
     (count > 0.0).then(|| sum / count)
 }
 
 /// `part` ÷ `all`, or 0 if `all` is 0.
-#[must_use]
 pub fn share(part: f64, all: f64) -> f64 {
     mean(part, all).unwrap_or(0.0)
 }

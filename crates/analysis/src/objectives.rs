@@ -117,7 +117,6 @@ impl Outcomes {
 
 impl ObjectiveTotals {
     /// The same counts with other limits. Requests were judged by the limits of their time. `None` without limits.
-    #[must_use]
     pub fn with_limits(before: Option<Self>, limits: Objectives) -> Option<Self> {
         let new = limits.any().then(|| Self::new(limits))?;
         let Some(before) = before else { return Some(new) };
@@ -132,7 +131,6 @@ impl ObjectiveTotals {
     }
 
     /// Every configured objective starts with 0.
-    #[must_use]
     pub fn new(limits: Objectives) -> Self {
         let zero = |limit: Option<Duration>| limit.map(|_| Outcomes::default());
         let (ttft, tpot, e2e) = (zero(limits.ttft), zero(limits.tpot), zero(limits.e2e));

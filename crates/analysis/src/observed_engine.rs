@@ -36,7 +36,6 @@ pub struct Analysis {
 
 impl Analysis {
     /// `objectives`: those of each request. All counts begin at 0.
-    #[must_use]
     pub fn new(objectives: Objectives) -> Self {
         let objectives = objectives.any().then(|| ObjectiveTotals::new(objectives));
         Self { objectives, ..Self::default() }
@@ -141,13 +140,11 @@ pub struct ObservedEngine {
 
 impl ObservedEngine {
     /// `stale_after`: time without news after which the engine is unreachable.
-    #[must_use]
     pub fn new(stale_after: Duration) -> Self {
         Self { fold: EngineFold::new(stale_after), analysis: Analysis::default() }
     }
 
     /// Judges requests by these objectives.
-    #[must_use]
     pub fn with_objectives(self, objectives: Objectives) -> Self {
         Self { analysis: Analysis::new(objectives), ..self }
     }

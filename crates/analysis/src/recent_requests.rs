@@ -35,13 +35,11 @@ pub struct RecentRequest {
 
 impl RecentRequest {
     /// Seconds since the first request arrived. Absent if times or lengths are missing.
-    #[must_use]
     pub fn arrived(&self) -> Option<f64> {
         self.arrived.filter(|_| self.prompt_tokens > 0 && self.output_tokens > 0)
     }
 
     /// Tokens of the prompt that were computed. Absent while the length is unknown.
-    #[must_use]
     pub fn computed_tokens(&self) -> Option<f64> {
         computed_tokens(Some(self.prompt_tokens.into()), Some(self.cached_tokens.into()))
     }
@@ -160,7 +158,6 @@ impl RecentRequests {
     }
 
     /// Time since the last request became known, until the last poll.
-    #[must_use]
     pub fn age(&self) -> Option<Duration> {
         Some(self.now?.saturating_duration_since(self.last?))
     }

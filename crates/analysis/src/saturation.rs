@@ -18,7 +18,6 @@ pub struct Saturation {
 }
 
 impl Saturation {
-    #[must_use]
     pub fn of(latest: &Latest) -> Self {
         let batch_limit = latest.batch_limit(None);
         let tokens = latest.batch_tokens.and_then(|tokens| i64::try_from(tokens).ok());

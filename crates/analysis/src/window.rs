@@ -95,7 +95,6 @@ pub struct Distribution {
 }
 
 impl Distribution {
-    #[must_use]
     pub fn of(histogram: &Histogram) -> Self {
         let mut counts = [0; BUCKETS];
         for (count, all) in counts.iter_mut().zip(histogram.counts()) {
@@ -105,7 +104,6 @@ impl Distribution {
         Self { bounds: histogram.bounds(), counts, count: histogram.count() as f64, sum: histogram.sum() }
     }
 
-    #[must_use]
     pub fn since(&self, before: &Self) -> Self {
         let mut added = *self;
         for (count, old) in added.counts.iter_mut().zip(&before.counts) {
@@ -115,14 +113,12 @@ impl Distribution {
         added
     }
 
-    #[must_use]
     pub fn mean(&self) -> Option<f64> {
         mean(self.sum, self.count)
     }
 
     /// The value that this share of the observations does not exceed, interpolated within its bucket. Absent if the
     /// bucket is a wide first one, as in histograms of queue times: the value would be a guess.
-    #[must_use]
     pub fn quantile(&self, share: f64) -> Option<f64> {
         let all: f64 = self.counts.iter().map(|count| f64::from(*count)).sum();
         if all <= 0.0 {
@@ -141,7 +137,6 @@ impl Distribution {
     }
 
     /// Share of the observations in buckets that end at `limit` or below.
-    #[must_use]
     pub fn share_up_to(&self, limit: f64) -> f64 {
         let all: f64 = self.counts.iter().map(|count| f64::from(*count)).sum();
         let within = self.bounds.iter().zip(&self.counts).filter(|(bound, _)| bound.value <= limit);
@@ -159,12 +154,10 @@ numbers! {
 }
 
 impl Mean {
-    #[must_use]
     pub fn of(histogram: &Histogram) -> Self {
         Self { count: histogram.count() as f64, sum: histogram.sum() }
     }
 
-    #[must_use]
     pub fn mean(&self) -> Option<f64> {
         mean(self.sum, self.count)
     }
@@ -212,7 +205,6 @@ pub struct Mark {
 
 impl Mark {
     /// Polls and GPUs are unknown here: the caller sets them.
-    #[must_use]
     pub fn of(ObservedEngine { fold, analysis }: &ObservedEngine, at: f64) -> Self {
         let (totals, requests, latest) = (&fold.totals, &fold.requests.totals, fold.latest());
         Self {
@@ -238,7 +230,6 @@ impl JudgedRequests {
     }
 
     /// Share of them that missed the objective.
-    #[must_use]
     pub fn missed_share(&self) -> Option<f64> {
         mean(self.missed, self.met + self.missed)
     }
@@ -257,7 +248,6 @@ pub struct Span {
 }
 
 impl Span {
-    #[must_use]
     pub fn between(before: &Mark, after: &Mark) -> Self {
         Self {
             seconds: (after.at - before.at).max(0.0),
@@ -271,59 +261,50 @@ impl Span {
     }
 
     /// Share of the time in which iterations ran.
-    #[must_use]
     pub fn busy(&self) -> f64 {
         share(self.distributions.iteration.sum * self.sampling, self.seconds).min(1.0)
     }
 
     /// Output tokens of the iterations that were reported, as a benchmark counts them: with the first token of each
     /// request, which comes from its context phase.
-    #[must_use]
     pub fn output_tokens(&self) -> f64 {
         self.sums.decoded_tokens + self.counts.started
     }
 
     /// Whether (nearly) every iteration has a record, so that the sums over records are those of the engine.
-    #[must_use]
     pub fn is_complete(&self) -> bool {
         let unseen = self.counts.iterations_lost + self.counts.iterations_unexplained;
         self.sampling <= 1.0 && unseen <= FEW_UNSEEN * self.counts.iterations
     }
 
     /// Whether only a generation server of disaggregated serving has this work: it computes no prompts.
-    #[must_use]
     pub fn is_of_a_generation_server(&self) -> bool {
         self.sums.generation_requests > 0.0 && self.sums.work.context_tokens <= 0.0
     }
 
     /// Number of times that a request was paused. Records and the rows of requests both count a pause.
-    #[must_use]
     pub fn pauses(&self) -> f64 {
         self.sums.paused.max(self.counts.pauses)
     }
 
     /// Mean share of the KV cache that is used.
-    #[must_use]
     pub fn cache_used(&self) -> Option<f64> {
         mean(self.sums.cache_used, self.sums.cache_known)
     }
 
     /// Mean over the iterations of the highest share of the KV cache that was used during each.
-    #[must_use]
     pub fn cache_peak(&self) -> Option<f64> {
         mean(self.sums.cache_peak, self.sums.cache_known)
     }
 
     /// Requests that failed or timed out. A request that its client cancels has not failed, and of one with an unknown reason it is
     /// unknown.
-    #[must_use]
     pub fn failed(&self) -> f64 {
         self.counts.timed_out + self.counts.refused
     }
 
     /// Requests that the engine has served. The records count cancelled requests as completed, and do not count the requests of a
     /// context server when they leave it, so those that started are its served ones.
-    #[must_use]
     pub fn served(&self) -> f64 {
         let counts = &self.counts;
         let has_only_prompts = self.sums.generation_requests <= 0.0 && self.sums.work.context_tokens > 0.0;
@@ -334,7 +315,6 @@ impl Span {
     }
 
     /// `number` per second.
-    #[must_use]
     pub fn rate(&self, number: f64) -> f64 {
         share(number, self.seconds)
     }
@@ -375,7 +355,6 @@ impl Window {
         self.marks.push_back(mark);
     }
 
-    #[must_use]
     pub fn last(&self) -> Option<&Mark> {
         self.marks.back()
     }
@@ -389,20 +368,17 @@ impl Window {
     }
 
     /// The last `seconds`, or what is known of them.
-    #[must_use]
     pub fn span(&self, seconds: f64) -> Option<Span> {
         let [first, last] = self.marks_of(seconds)?;
         (last.at > first.at).then(|| Span::between(first, last))
     }
 
     /// Number of requests that waited at the beginning and at the end of the last `seconds`.
-    #[must_use]
     pub fn waiting(&self, seconds: f64) -> [Option<f64>; 2] {
         self.marks_of(seconds).map_or([None; 2], |marks| marks.map(|mark| mark.waiting))
     }
 
     /// The slowdown of the last seconds, or of the last minute if few iterations ran. Absent if too few of them can be compared.
-    #[must_use]
     pub fn slowdown(&self) -> Option<Slowdown> {
         let enough = |span: &Span| span.sums.iterations >= ENOUGH_ITERATIONS;
         let span = [SLOWDOWN_SECONDS, MINUTE].into_iter().filter_map(|seconds| self.span(seconds)).find(enough)?;

@@ -26,13 +26,11 @@ named_variants! {
 const TEXTS: Texts = Texts(include_str!("blind.md"));
 
 impl Blind {
-    #[must_use]
     pub fn why(self) -> &'static str {
         TEXTS.sentence(self.name())
     }
 
     /// What to change so that the numbers are known.
-    #[must_use]
     pub fn switch_on(self) -> &'static str {
         TEXTS.item(self.name(), "Change")
     }

@@ -44,25 +44,21 @@ const TEXTS: Texts = Texts(include_str!("cause.md"));
 
 impl Cause {
     /// The meaning in one sentence.
-    #[must_use]
     pub fn meaning(self) -> &'static str {
         TEXTS.sentence(self.name())
     }
 
     /// The usual remedy. The verdict names the setting for the backend of the engine.
-    #[must_use]
     pub fn remedy(self) -> &'static str {
         TEXTS.item(self.name(), "Change")
     }
 
     /// What the remedy costs or makes worse. Empty if nothing.
-    #[must_use]
     pub fn trade_off(self) -> &'static str {
         TEXTS.item(self.name(), "Cost")
     }
 
     /// What shows that the remedy helped.
-    #[must_use]
     pub fn helped_if(self) -> &'static str {
         TEXTS.item(self.name(), "Helped if")
     }

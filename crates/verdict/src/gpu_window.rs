@@ -52,7 +52,6 @@ pub struct GpuSpan {
 }
 
 impl GpuWindow {
-    #[must_use]
     pub fn new(uuid: String) -> Self {
         Self { uuid, marks: VecDeque::new() }
     }
@@ -69,7 +68,6 @@ impl GpuWindow {
     }
 
     /// The last `seconds`. Absent if the window has fewer than two marks in this time.
-    #[must_use]
     pub fn span(&self, seconds: f64) -> Option<GpuSpan> {
         let end = self.marks.back()?.at;
         let marks: Vec<&GpuMark> = self.marks.iter().filter(|mark| end - mark.at <= seconds).collect();

@@ -119,7 +119,6 @@ pub struct VerdictInput {
 
 impl VerdictInput {
     /// `gpus` are the windows of the engine's GPUs, if these are known. Absent while the engine's window is too short.
-    #[must_use]
     pub fn of(facts: EngineFacts, window: &Window, gpus: &[GpuWindow]) -> Option<Self> {
         let now = window.span(JUDGED)?;
         let kept = window.span(KEPT)?;
@@ -142,32 +141,27 @@ impl VerdictInput {
     }
 
     /// The value for the backend of this engine: PyTorch or TensorRT.
-    #[must_use]
     pub fn by_backend<T>(&self, pytorch: T, tensorrt: T) -> T {
         if self.facts.is_pytorch { pytorch } else { tensorrt }
     }
 
     /// `part` ÷ the iterations of the last minute.
-    #[must_use]
     pub fn of_iterations(&self, part: f64) -> f64 {
         share(part, self.now.sums.iterations)
     }
 
     /// `part` ÷ the iterations in which requests waited.
-    #[must_use]
     pub fn of_waits(&self, part: f64) -> f64 {
         share(part, self.now.sums.waits)
     }
 
     /// Share of the time in which iterations ran. Iterations without a record are not included.
-    #[must_use]
     pub fn busy(&self) -> f64 {
         share(self.now.sums.seconds * self.now.sampling, self.now.seconds).min(1.0)
     }
 
     /// Seconds of computing that the requests of the last minute need per second: for their context, and for their decoding.
     /// The fixed time of each iteration is not included. If both together reach 1, no batch is large enough for the requests.
-    #[must_use]
     pub fn demand(&self) -> Option<(f64, f64)> {
         let costs = self.costs?;
         let (sums, scale) = (&self.now.sums, self.now.sampling / self.now.seconds);
@@ -177,7 +171,6 @@ impl VerdictInput {
     }
 
     /// The demand of all requests that arrive, including those that are not served.
-    #[must_use]
     pub fn offered(&self) -> Option<f64> {
         let (context, generation) = self.demand()?;
         let served = self.now.counts.started.max(self.now.counts.completed);
@@ -186,13 +179,11 @@ impl VerdictInput {
     }
 
     /// Share of the demand that is for context.
-    #[must_use]
     pub fn context_share(&self) -> Option<f64> {
         self.demand().map(|(context, generation)| share(context, context + generation))
     }
 
     /// Mean seconds in the queue of the engine. Without times of requests, it is computed from the number of waiting requests.
-    #[must_use]
     pub fn queue_time(&self) -> Option<f64> {
         let by_length = || {
             let rate = self.now.rate(self.now.counts.started.max(self.now.counts.completed));
@@ -202,20 +193,17 @@ impl VerdictInput {
         self.now.distributions.queue.mean().or_else(by_length)
     }
 
-    #[must_use]
     pub fn waits(&self) -> bool {
         self.queue_time().is_some_and(|time| time >= WAITS) && self.of_iterations(self.now.sums.waits) >= 0.05
     }
 
     /// Mean utilization of the GPUs.
-    #[must_use]
     pub fn utilization(&self) -> Option<f64> {
         let known: Vec<f64> = self.gpus.iter().filter_map(|gpu| gpu.utilization).collect();
         (!known.is_empty()).then(|| known.iter().sum::<f64>() / known.len() as f64)
     }
 
     /// Share of the time of iterations that their forward passes took, by the engine's own times.
-    #[must_use]
     pub fn forward_share(&self) -> Option<f64> {
         let sums = &self.now.sums;
         mean(sums.device_seconds, sums.device_known_seconds)
@@ -224,7 +212,6 @@ impl VerdictInput {
     /// Share of the time of iterations in which no kernel ran: from the engine's own times of its forward passes, or from the utilization
     /// of its GPUs if the engine is busy, whichever is larger. A forward pass in which the GPU waits for the host counts as work in the
     /// engine's own times. `prevDeviceStepTimeMS` does not show this, because it spans the whole pass.
-    #[must_use]
     pub fn gpu_idle(&self) -> Option<f64> {
         let by_engine = self.forward_share().map(|share| (1.0 - share).max(0.0));
         let busy = self.busy();
@@ -233,7 +220,6 @@ impl VerdictInput {
     }
 
     /// All requests that ended, and those that failed or timed out. A request that its client cancels has not failed.
-    #[must_use]
     pub fn failures(&self) -> (f64, f64) {
         let (counts, failed) = (&self.now.counts, self.now.failed());
         (counts.ended_well + counts.cancelled + failed, failed)
@@ -241,14 +227,12 @@ impl VerdictInput {
 
     /// Completed requests of the last minute that ended without a finish reason, and their share. The records count requests that fail
     /// or are cancelled as completed. trtllm-serve's page, its lines and most publishers tell only of requests with an answer.
-    #[must_use]
     pub fn without_reason(&self) -> (f64, f64) {
         let missing = (self.now.counts.completed - self.failures().0).max(0.0);
         (missing, share(missing, self.now.counts.completed))
     }
 
     /// What cannot be seen of an engine in the last minute.
-    #[must_use]
     pub fn blind_spots(&self) -> Vec<Blind> {
         let (facts, sums, times) = (&self.facts, &self.now.sums, &self.now.distributions);
         let is_blind = |blind: &Blind| match blind {
@@ -266,26 +250,22 @@ impl VerdictInput {
     }
 
     /// Whether failed requests are seen: no server and no publisher tells of a request that is refused before it becomes active.
-    #[must_use]
     pub fn sees_failures(&self) -> bool {
         self.facts.is_hosted && !self.lacks_reasons()
     }
 
     /// Whether so many requests have no finish reason that it is not only because the server's metrics are read later than the records.
-    #[must_use]
     pub fn lacks_reasons(&self) -> bool {
         let (missing, share) = self.without_reason();
         missing >= SOME_WITHOUT && share >= WITHOUT_REASON
     }
 
     /// Share of the requests that missed an objective.
-    #[must_use]
     pub fn missed(&self) -> Option<f64> {
         self.now.counts.all.missed_share().filter(|_| self.facts.objectives.any())
     }
 
     /// The severity of a cause that makes the engine slower.
-    #[must_use]
     pub fn severity(&self) -> Severity {
         let times = &self.now.distributions;
         let is_hurt = match self.missed() {
@@ -303,7 +283,6 @@ impl VerdictInput {
     }
 
     /// What users notice: missed objectives if there are any, or else times.
-    #[must_use]
     pub fn cost(&self) -> Option<String> {
         let (counts, times) = (&self.now.counts, &self.now.distributions);
         let missed: Vec<String> = [

@@ -9,7 +9,6 @@ use super::rules::{RULES, alone, silent, unseen_limit};
 use super::verdict::{Confidence, Found, Severity, Verdict};
 
 /// The verdict at this moment. Absent while too little is known. `wall` is the time in seconds since 1970.
-#[must_use]
 pub fn judge(input: &VerdictInput, wall: f64) -> Option<Verdict> {
     let mut found = RULES.iter().filter_map(|(cause, rule)| Some((*cause, rule(input)?)));
     let Some((cause, first)) = found.next().or_else(|| alone(input)).or_else(|| unseen_limit(input)) else {
@@ -49,7 +48,6 @@ fn certain(input: &VerdictInput, mut verdict: Verdict) -> Verdict {
 }
 
 /// The verdict on an orchestrator. It runs no iterations, so the only possible cause is that it does not answer.
-#[must_use]
 pub fn judge_orchestrator(state: EngineState, silence: Option<&Silence>, wall: f64) -> Option<Verdict> {
     silent(state, silence).map(|found| verdict(Cause::Unavailable, found, Vec::new(), None, wall))
 }
@@ -106,12 +104,10 @@ pub struct DebouncedVerdict {
 }
 
 impl DebouncedVerdict {
-    #[must_use]
     pub fn verdict(&self) -> Option<&Verdict> {
         self.verdict.as_ref()
     }
 
-    #[must_use]
     pub fn cause(&self) -> Option<Cause> {
         self.verdict.as_ref().map(|verdict| verdict.cause)
     }

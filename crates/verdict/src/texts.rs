@@ -7,13 +7,11 @@ pub struct Texts(pub &'static str);
 
 impl Texts {
     /// The sentence of a section. Empty if the document has no such section, for which a test fails.
-    #[must_use]
     pub fn sentence(self, name: &str) -> &'static str {
         self.lines(name).next().unwrap_or_default()
     }
 
     /// An item of a section. Empty if the section has no such item.
-    #[must_use]
     pub fn item(self, name: &str, key: &str) -> &'static str {
         let text = |line: &'static str| line.strip_prefix("- **")?.strip_prefix(key)?.strip_prefix(":** ");
         self.lines(name).find_map(text).unwrap_or_default()

@@ -86,6 +86,7 @@ pub struct Verdict {
 
 /// What a rule has found.
 #[derive(Debug, Clone, PartialEq)]
+#[must_use]
 pub struct Found {
     pub severity: Severity,
     pub confidence: Confidence,
@@ -96,7 +97,6 @@ pub struct Found {
 }
 
 impl Found {
-    #[must_use]
     pub fn new(says: impl Into<String>) -> Self {
         Self {
             severity: Severity::Info,
@@ -109,7 +109,6 @@ impl Found {
     }
 
     /// Adds a number, if it is known.
-    #[must_use]
     pub fn with(
         mut self,
         name: &'static str,
@@ -123,20 +122,17 @@ impl Found {
     }
 
     /// Sets the remedy, and the settings that it names.
-    #[must_use]
     pub fn remedy(mut self, remedy: impl Into<String>, settings: &[&'static str]) -> Self {
         self.remedy = remedy.into();
         self.settings = settings.iter().map(|name| Cow::Borrowed(*name)).collect();
         self
     }
 
-    #[must_use]
     pub fn severity(mut self, severity: Severity) -> Self {
         self.severity = severity;
         self
     }
 
-    #[must_use]
     pub fn unsure(mut self, is_unsure: bool) -> Self {
         if is_unsure {
             self.confidence = Confidence::Low;
@@ -146,7 +142,6 @@ impl Found {
 }
 
 /// A time for people: `340 ms`, `2.1 s`, `14 min`.
-#[must_use]
 pub fn time(seconds: f64) -> String {
     match seconds {
         s if s < 1.0 => format!("{:.0} ms", s * 1e3),
@@ -156,7 +151,6 @@ pub fn time(seconds: f64) -> String {
 }
 
 /// A share for people: `84 %`.
-#[must_use]
 pub fn percent(share: f64) -> String {
     format!("{:.0} %", share * 100.0)
 }

@@ -12,12 +12,10 @@ pub struct Range {
 
 impl Range {
     /// Half of the interval ÷ the value.
-    #[must_use]
     pub fn relative(&self) -> f64 {
         if self.value > 0.0 { (self.high - self.low) / 2.0 / self.value } else { 0.0 }
     }
 
-    #[must_use]
     pub fn holds(&self, truth: f64) -> bool {
         self.low <= truth && truth <= self.high
     }

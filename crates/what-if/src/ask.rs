@@ -28,7 +28,6 @@ const SLOWED: f64 = 1.12;
 const SHARED: f64 = 0.1;
 
 /// What the engine would do after `change`.
-#[must_use]
 pub fn ask(engine: &MeasuredEngine, change: &Change) -> Answer {
     let mut answer = Answer { supported: false, reason: None, measured: None, now: None, then: None };
     match try_to_ask(engine, change, &mut answer) {

@@ -52,7 +52,6 @@ pub struct Comparison {
 }
 
 /// `before` and `after`: the first and the second engine, or one engine at two times.
-#[must_use]
 pub fn compare(before: &MeasuredEngine, after: &MeasuredEngine) -> Comparison {
     let workload = workload(before.workload.as_ref(), after.workload.as_ref());
     let engine = engine(before, after);

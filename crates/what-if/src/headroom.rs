@@ -22,7 +22,6 @@ const ENOUGH_ITERATIONS: f64 = 200.0;
 
 /// How many requests like the current ones the engine could serve per second, calculated from its costs. Absent if the costs
 /// do not determine it.
-#[must_use]
 pub fn capacity(engine: &MeasuredEngine) -> Option<Range> {
     let (costs, load, rules) = simulated(engine, &Change::default()).ok()?;
     let question =
@@ -48,7 +47,6 @@ pub struct Headroom {
 
 impl Headroom {
     /// `minute`: the last minute. `waiting`: how many requests waited at its start and at its end. `by_costs`: see [`capacity`].
-    #[must_use]
     pub fn of(minute: &Span, waiting: [Option<f64>; 2], by_costs: Option<f64>) -> Option<Self> {
         let sums = &minute.sums;
         let is_full = sums.iterations >= ENOUGH_ITERATIONS && sums.waits >= ALWAYS_WAITING * sums.iterations;

@@ -149,7 +149,6 @@ pub(crate) const ENOUGH: usize = 200;
 
 impl MeasuredEngine {
     /// `window`: the last minutes of the engine.
-    #[must_use]
     pub fn of(ObservedEngine { fold, analysis }: &ObservedEngine, window: &Window) -> Self {
         let recent = &window.span(RECENT).map(|span| span.sums).unwrap_or_default();
         let latest = fold.latest();
@@ -229,7 +228,6 @@ fn beside_device(recent: &IterationSums) -> Option<f64> {
 
 impl Workload {
     /// `span`: the last minutes. `requests`: in the order of arrival.
-    #[must_use]
     pub fn of(span: &Span, requests: &[Request]) -> Option<Self> {
         let sums = &span.sums;
         if sums.iterations <= 0.0 {

@@ -19,7 +19,6 @@ pub struct OutputRatios {
 impl OutputRatios {
     /// Absent until five minutes are known, if the tokens of some iterations are not, and after a change of the GPUs:
     /// the mean rate of two sets of GPUs says nothing.
-    #[must_use]
     pub fn of(window: &Window, bench: &BenchReport) -> Option<Self> {
         let span = window.span(MINUTES).filter(|span| span.seconds >= NEARLY * MINUTES && span.is_complete())?;
         let gpus = window.last()?.gpus;

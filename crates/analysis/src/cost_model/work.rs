@@ -29,7 +29,6 @@ pub struct Batch {
 }
 
 impl Batch {
-    #[must_use]
     pub fn of(latest: &Latest) -> Self {
         let batch = latest.inflight.unwrap_or_default();
         let fixed = latest.static_batching.unwrap_or_default();
@@ -72,7 +71,6 @@ impl Work {
     }
 
     /// The steps of generation tokens and of context tokens. Work at the same steps is about the same.
-    #[must_use]
     pub fn steps(&self) -> [usize; 2] {
         let requests = match self.context_tokens > 0.0 {
             true => step(self.generation_tokens, 1.0, STEPS_OF_REQUESTS),

@@ -67,7 +67,6 @@ pub struct EngineCase<'a> {
 }
 
 /// All findings about an engine.
-#[must_use]
 pub fn findings(case: &EngineCase<'_>) -> Vec<Finding> {
     let EngineCase { subject, input, .. } = *case;
     let (span, mut found) = (&input.now, Vec::new());
@@ -142,7 +141,6 @@ pub fn findings(case: &EngineCase<'_>) -> Vec<Finding> {
 }
 
 /// The finding that an engine or an orchestrator is newer than this exporter.
-#[must_use]
 pub fn newer(subject: &str, unread_keys: &[String], missing_endpoints: &[&str]) -> Option<Finding> {
     let mut detail = format!("unread keys {}", unread_keys.join(", "));
     if !missing_endpoints.is_empty() {

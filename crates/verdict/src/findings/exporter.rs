@@ -26,7 +26,6 @@ pub struct ExporterMark {
 
 /// All findings about the exporter. `before` is from a minute ago. `task_restarts` counts since the start. `was_reloaded` says whether the
 /// last reload succeeded, if there is a configuration file.
-#[must_use]
 pub fn findings(
     exporter: &str,
     before: &ExporterMark,

@@ -36,6 +36,7 @@ pub struct Rule {
 }
 
 /// JSON of `/api/v1/findings`: a rule that applies to a subject, with the evidence.
+#[must_use]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Finding {
@@ -52,23 +53,19 @@ pub struct Finding {
 
 impl Rule {
     /// The problem in one sentence.
-    #[must_use]
     pub fn says(&self) -> &'static str {
         self.texts.sentence(self.name)
     }
 
     /// When it applies, with the numbers and their limits.
-    #[must_use]
     pub fn when(&self) -> &'static str {
         self.texts.item(self.name, "When")
     }
 
-    #[must_use]
     pub fn remedy(&self) -> &'static str {
         self.texts.item(self.name, "Change")
     }
 
-    #[must_use]
     pub fn about(&self, subject: impl Into<String>) -> Finding {
         Finding {
             rule: self.name.into(),
@@ -85,7 +82,6 @@ impl Rule {
 
 impl Finding {
     /// Adds a number, if it is known.
-    #[must_use]
     pub fn with(
         mut self,
         name: &'static str,
@@ -99,7 +95,6 @@ impl Finding {
     }
 
     /// Adds a detail to the sentence, such as a name or an error.
-    #[must_use]
     pub fn detail(mut self, detail: &str) -> Self {
         self.says = format!("{}: {}.", self.says.trim_end_matches('.'), detail.trim_end_matches('.'));
         self

@@ -26,7 +26,6 @@ const FAULTS: [&str; 4] = ["sw_thermal_slowdown", "hw_thermal_slowdown", "hw_pow
 const MINUTE: f64 = 60.0;
 
 /// All findings about the GPUs. `exporter` is the subject of findings about the whole host.
-#[must_use]
 pub fn findings(inventory: &GpuInventory, windows: &[GpuWindow], exporter: &str) -> Vec<Finding> {
     let mut found = Vec::new();
     let seen = inventory.gpus.iter().filter(|gpu| gpu.state != GpuState::Lost).count() as f64;

@@ -35,7 +35,6 @@ pub fn rules() -> impl Iterator<Item = &'static Rule> {
 }
 
 /// The rules as markdown, for `trtllm-doctor diagnose --rules`.
-#[must_use]
 pub fn reference(rules: impl Iterator<Item = &'static Rule>) -> String {
     let mut out = String::new();
     for rule in rules {

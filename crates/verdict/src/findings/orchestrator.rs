@@ -64,7 +64,6 @@ totals! {
 }
 
 impl OrchestratorMark {
-    #[must_use]
     pub fn of(totals: &OrchestratorTotals, at: f64) -> Self {
         let number = |value: Option<u64>| value.map(|value| value as f64);
         let requests = number(totals.streamed).zip(number(totals.whole)).map(|(streamed, whole)| streamed + whole);
@@ -81,7 +80,6 @@ impl OrchestratorMark {
     }
 
     /// How much the counters grew in the last `seconds`. `marks` were taken every five seconds, oldest first.
-    #[must_use]
     pub fn span(marks: &VecDeque<Self>, seconds: f64) -> Option<Self> {
         let last = marks.back()?;
         let first = marks.iter().find(|mark| last.at - mark.at <= seconds + 0.5 * SLOT_SECONDS)?;
@@ -108,7 +106,6 @@ impl OrchestratorMark {
     }
 
     /// Share of the requests that ended with an error or were not accepted.
-    #[must_use]
     pub fn error_share(&self) -> Option<f64> {
         let errors = self.http_errors + self.internal_errors + self.invalid;
         let requests = self.requests?.max(errors);
@@ -122,7 +119,6 @@ impl SideMark {
     /// The orchestrator does not say which errors these are, but they are at most as many as the retries, and as the streams
     /// with first bytes. So each error counts on a side without streams: context workers, whose requests never stream
     /// (`_get_ctx_request`), and a side that answers nothing.
-    #[must_use]
     pub fn errors(&self) -> f64 {
         let repeated = self.retried.min(self.streams_begun);
         (self.failed - repeated).clamp(0.0, self.sent.max(0.0))
@@ -130,7 +126,6 @@ impl SideMark {
 }
 
 /// All findings about an orchestrator. `marks` are its counters of the last five minutes, taken every five seconds, oldest first.
-#[must_use]
 pub fn findings(subject: &str, now: &OrchestratorTotals, marks: &VecDeque<OrchestratorMark>) -> Vec<Finding> {
     let mut found = Vec::new();
     let sides = [
