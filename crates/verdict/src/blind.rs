@@ -30,9 +30,10 @@ impl Blind {
         TEXTS.sentence(self.name())
     }
 
-    /// What to change so that the numbers are known.
-    pub fn switch_on(self) -> &'static str {
-        TEXTS.item(self.name(), "Change")
+    /// What to change so that the numbers are known. `in_log`: only the iteration log of the engine is read.
+    fn switch_on(self, in_log: bool) -> &'static str {
+        let of_log = TEXTS.item(self.name(), "Change for a log");
+        if in_log && !of_log.is_empty() { of_log } else { TEXTS.item(self.name(), "Change") }
     }
 }
 
@@ -45,19 +46,9 @@ pub struct BlindSpot {
     pub switch_on: Cow<'static, str>,
 }
 
-/// What to do about a blind spot of an iteration log.
-const READ_THE_SERVER: &str =
-    "Read the server itself (`trtllm-serve:http://HOST:PORT`), because an iteration log does not tell this.";
-
 impl BlindSpot {
-    /// `in_log`: only the iteration log of the engine is read.
     pub(crate) fn of(blind: Blind, in_log: bool) -> Self {
-        let switch_on = match blind {
-            Blind::RequestTimes | Blind::BatchLimit | Blind::Transfer if in_log => READ_THE_SERVER,
-            Blind::Ranks if in_log => "With attention data parallelism `TLLM_PROFILE_LOG_RANKS=all` on the server.",
-            _ => blind.switch_on(),
-        };
-        Self { what: blind.name().into(), why: blind.why().into(), switch_on: switch_on.into() }
+        Self { what: blind.name().into(), why: blind.why().into(), switch_on: blind.switch_on(in_log).into() }
     }
 }
 
@@ -115,7 +106,7 @@ mod tests {
     fn the_document_lists_each_blind_spot() {
         let document = include_str!("../../../docs/verdict.md");
         for blind in Blind::ALL {
-            let row = format!("| `{}` | {} | {} |", blind.name(), blind.why(), blind.switch_on());
+            let row = format!("| `{}` | {} | {} |", blind.name(), blind.why(), blind.switch_on(false));
             assert!(document.contains(&row), "{row}");
         }
     }

@@ -48,9 +48,19 @@ impl Cause {
         TEXTS.sentence(self.name())
     }
 
-    /// The usual remedy. The verdict names the setting for the backend of the engine.
-    pub fn remedy(self) -> &'static str {
+    /// The usual remedy. That of a verdict names the setting for the backend of the engine.
+    pub fn usual_remedy(self) -> &'static str {
         TEXTS.item(self.name(), "Change")
+    }
+
+    /// The remedy of a verdict, if the cause has only one.
+    pub(crate) fn remedy(self) -> &'static str {
+        TEXTS.item(self.name(), "Remedy")
+    }
+
+    /// The remedy of a verdict for one case of the cause, such as a backend.
+    pub(crate) fn remedy_for(self, case: &str) -> &'static str {
+        TEXTS.item(self.name(), &format!("Remedy for {case}"))
     }
 
     /// What the remedy costs or makes worse. Empty if nothing.
@@ -73,7 +83,7 @@ mod tests {
         let document = include_str!("../../../docs/verdict.md");
         for cause in Cause::ALL.into_iter().filter(|cause| *cause != Cause::None) {
             let start = format!("| `{}` | {} | ", cause.name(), cause.meaning());
-            let end = format!(" | {} |", cause.remedy());
+            let end = format!(" | {} |", cause.usual_remedy());
             assert!(document.lines().any(|row| row.starts_with(&start) && row.ends_with(&end)), "{start}…{end}");
         }
     }

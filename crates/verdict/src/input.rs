@@ -9,7 +9,7 @@ use trtllm_records::{Objectives, PodTrouble};
 use super::blind::Blind;
 use super::cause::Cause;
 use super::gpu_window::{GpuSpan, GpuWindow};
-use super::verdict::{Severity, percent, time};
+use super::verdict::{Found, Severity, percent, time};
 
 /// Length in seconds of the part of the window that is judged, and of the whole window.
 const JUDGED: f64 = 60.0;
@@ -145,6 +145,10 @@ impl VerdictInput {
         if self.facts.is_pytorch { pytorch } else { tensorrt }
     }
 
+    pub(crate) fn backend(&self) -> &'static str {
+        self.by_backend("PyTorch", "TensorRT")
+    }
+
     /// `part` ÷ the iterations of the last minute.
     pub fn of_iterations(&self, part: f64) -> f64 {
         share(part, self.now.sums.iterations)
@@ -263,6 +267,11 @@ impl VerdictInput {
     /// Share of the requests that missed an objective.
     pub fn missed(&self) -> Option<f64> {
         self.now.counts.all.missed_share().filter(|_| self.facts.objectives.any())
+    }
+
+    /// Begins the result of a rule for a cause that makes the engine slower.
+    pub(crate) fn found(&self, says: impl Into<String>) -> Found {
+        Found::new(self.severity(), says)
     }
 
     /// The severity of a cause that makes the engine slower.

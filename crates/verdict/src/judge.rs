@@ -68,7 +68,7 @@ fn healthy(input: &VerdictInput, wall: f64) -> Verdict {
         }
         false => "The engine is idle.",
     };
-    verdict(Cause::None, Found::new(says).severity(Severity::None), Vec::new(), input.cost(), wall)
+    verdict(Cause::None, Found::new(Severity::None, says), Vec::new(), input.cost(), wall)
 }
 
 fn verdict(cause: Cause, found: Found, consequences: Vec<Cause>, cost: Option<String>, since: f64) -> Verdict {

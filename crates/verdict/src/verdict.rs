@@ -97,15 +97,19 @@ pub struct Found {
 }
 
 impl Found {
-    pub fn new(says: impl Into<String>) -> Self {
+    pub fn new(severity: Severity, says: impl Into<String>) -> Self {
         Self {
-            severity: Severity::Info,
+            severity,
             confidence: Confidence::High,
             says: says.into(),
             evidence: Vec::new(),
             remedy: String::new(),
             settings: Vec::new(),
         }
+    }
+
+    pub fn warning(says: impl Into<String>) -> Self {
+        Self::new(Severity::Warning, says)
     }
 
     /// Adds a number, if it is known.
@@ -125,11 +129,6 @@ impl Found {
     pub fn remedy(mut self, remedy: impl Into<String>, settings: &[&'static str]) -> Self {
         self.remedy = remedy.into();
         self.settings = settings.iter().map(|name| Cow::Borrowed(*name)).collect();
-        self
-    }
-
-    pub fn severity(mut self, severity: Severity) -> Self {
-        self.severity = severity;
         self
     }
 

@@ -2,6 +2,7 @@
 
 use trtllm_analysis::numbers::share;
 
+use crate::cause::Cause;
 use crate::input::VerdictInput;
 use crate::verdict::{Found, Unit, percent, time};
 
@@ -33,15 +34,15 @@ pub(super) fn frontend(input: &VerdictInput) -> Option<Found> {
     let engine = (ttft - before).max(0.0);
     let added = server - engine;
     (added >= NOTICED && added >= MOST * server).then(|| {
-        Found::new(format!("The HTTP server adds {} to the {} that the engine takes to the first token.", time(added), time(engine)))
+        input
+            .found(format!(
+                "The HTTP server adds {} to the {} that the engine takes to the first token.",
+                time(added),
+                time(engine)
+            ))
             .with("time in the HTTP server", added, Unit::Seconds, NOTICED)
             .with("its share of the time to the first token", added / server, Unit::Share, MOST)
-            .severity(input.severity())
-            .remedy(
-                "Give the server more CPU cores, set num_postprocess_workers, and raise stream_interval. Or run several frontends \
-                 (--num_serve_frontends) with PROMETHEUS_MULTIPROC_DIR set, or have clients send tokens instead of long texts.",
-                &["num_postprocess_workers"],
-            )
+            .remedy(Cause::Frontend.remedy(), &["num_postprocess_workers"])
     })
 }
 
@@ -71,16 +72,12 @@ pub(super) fn transfer(input: &VerdictInput) -> Option<Found> {
     let waited = each + link_wait(input, each).unwrap_or(0.0);
     let share = share(waited, first);
     (waited >= TRANSFER_SECONDS && share >= TRANSFER).then(|| {
-        Found::new(format!("Requests wait {} for their KV cache, of {} to the first token.", time(waited), time(first)))
+        input
+            .found(format!("Requests wait {} for their KV cache, of {} to the first token.", time(waited), time(first)))
             .with("time for the KV cache", waited, Unit::Seconds, TRANSFER_SECONDS)
             .with("its share of the time to the first token", share, Unit::Share, TRANSFER)
             .with("mean transfer", each, Unit::Seconds, None)
-            .severity(input.severity())
-            .remedy(
-                "Use a fast path: cache_transceiver_config.backend UCX or NIXL over NVLink or InfiniBand instead of TCP; keep connections \
-                 open; raise cache_transceiver_config.max_tokens_in_buffer.",
-                &["cache_transceiver_config"],
-            )
+            .remedy(Cause::Transfer.remedy(), &["cache_transceiver_config"])
     })
 }
 
@@ -105,16 +102,16 @@ pub(super) fn generation_queue(input: &VerdictInput) -> Option<Found> {
     let first = times.ttft.mean()?;
     let share = share(queue, first);
     (queue >= QUEUE_SECONDS && share >= QUEUE).then(|| {
-        Found::new(format!("Requests wait {} in the queue of a generation server, of {} to the first token.", time(queue), time(first)))
+        input
+            .found(format!(
+                "Requests wait {} in the queue of a generation server, of {} to the first token.",
+                time(queue),
+                time(first)
+            ))
             .with("time in the queue of the generation server", queue, Unit::Seconds, QUEUE_SECONDS)
             .with("its share of the time to the first token", share, Unit::Share, QUEUE)
             .with("mean transfer", times.transfer.mean(), Unit::Seconds, None)
-            .severity(input.severity())
-            .remedy(
-                "Read the verdict of the generation servers: it tells whether their batch, their KV cache, the transfers or the load limits them. \
-                 These times alone do not.",
-                &[],
-            )
+            .remedy(Cause::GenerationQueue.remedy(), &[])
     })
 }
 
@@ -129,17 +126,16 @@ pub(super) fn adapters(input: &VerdictInput) -> Option<Found> {
     let [generation, mixed] = sums.mean_seconds();
     let is_at_begin = generation > 0.0 && mixed >= 4.0 * generation;
     (1.0 - at_limit >= NO_LIMIT && is_at_begin).then(|| {
-        Found::new(format!("Requests wait at no limit of the engine, and the GPU is idle in {} of the time when requests begin.", percent(idle)))
+        input
+            .found(format!(
+                "Requests wait at no limit of the engine, and the GPU is idle in {} of the time when requests begin.",
+                percent(idle)
+            ))
             .with("waits at no limit", 1.0 - at_limit, Unit::Share, NO_LIMIT)
             .with("time without a kernel", idle, Unit::Share, LOADING)
             .with("iteration that begins a request", mixed, Unit::Seconds, None)
             .with("iteration of decoding only", generation, Unit::Seconds, None)
-            .severity(input.severity())
             .unsure(true)
-            .remedy(
-                "Give adapters more memory (lora_config.max_loras, or lora_cache_gpu_memory_fraction and lora_cache_host_memory_bytes with \
-                 Triton), or send requests of one adapter to the same engine.",
-                &["lora_config"],
-            )
+            .remedy(Cause::Adapters.remedy(), &["lora_config"])
     })
 }

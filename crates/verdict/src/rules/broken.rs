@@ -5,6 +5,7 @@ use trtllm_analysis::window::Span;
 use trtllm_fold::EngineState;
 use trtllm_records::PodTrouble;
 
+use crate::cause::Cause;
 use crate::input::{Silence, VerdictInput};
 use crate::verdict::{Found, Severity, Unit, percent, time};
 
@@ -44,16 +45,8 @@ pub(super) fn unavailable(input: &VerdictInput) -> Option<Found> {
             false => "Requests are active, and the engine runs no batch.",
         };
         // An engine that sends records runs its loop.
-        let remedy = match input.has_records {
-            true => {
-                "The engine's loop runs without a batch. Take the engine out of the routing, and look in its log for cancelled transfers and \
-                 for blocks that are never freed. If its requests stay, start it again."
-            }
-            false => {
-                "Restart the engine. Before that, save its stack traces (py-spy dump, gdb) and its log, and look for Xid errors in dmesg."
-            }
-        };
-        return Some(Found::new(says).severity(Severity::Critical).remedy(remedy, &[]));
+        let of = if input.has_records { "a loop without batches" } else { "a stalled engine" };
+        return Some(Found::new(Severity::Critical, says).remedy(Cause::Unavailable.remedy_for(of), &[]));
     }
     silent(input.facts.state, input.facts.silence.as_ref())
 }
@@ -61,88 +54,58 @@ pub(super) fn unavailable(input: &VerdictInput) -> Option<Found> {
 /// The rule for an engine or orchestrator that does not answer.
 pub(crate) fn silent(state: EngineState, silence: Option<&Silence>) -> Option<Found> {
     let silence = silence?;
-    let by_kubernetes = match &silence.pod {
-        Some(PodTrouble::Down(why)) => Some(("The engine's pod is down", why)),
-        Some(PodTrouble::Restarted(why)) => Some(("The engine's container has failed, and loads the model again", why)),
-        Some(PodTrouble::Loading(_)) | None => None,
-    };
-    if let Some((what, why)) = by_kubernetes {
-        return Some(
-            Found::new(format!("{what}, for {} so far: {why}.", time(silence.seconds)))
-                .with("time without an answer", silence.seconds, Unit::Seconds, None)
-                // The reason is known, so waiting shows nothing more.
-                .severity(Severity::Critical)
-                .remedy(
-                    "Read the log of the container that ended (kubectl logs POD --previous). After OOMKilled, raise its limit of memory; \
-                     after Evicted, free what the node lacks.",
-                    &[],
-                ),
-        );
-    }
-    if matches!(state, EngineState::Busy | EngineState::Idle) && silence.seconds < HICCUP {
+    let (seconds, long) = (silence.seconds, time(silence.seconds));
+    let why = silence.why.trim_end_matches('.');
+    let is_down = matches!(silence.pod, Some(PodTrouble::Down(_) | PodTrouble::Restarted(_)));
+    if !is_down && matches!(state, EngineState::Busy | EngineState::Idle) && seconds < HICCUP {
         return None;
     }
-    if silence.is_no_engine {
-        return Some(
-            Found::new(format!("The address answers, but not with statistics of an engine: {}.", silence.why.trim_end_matches('.')))
-                .severity(Severity::Warning)
-                .remedy(
-                    "--source trtllm-serve:http://HOST:PORT with the port of trtllm-serve. A page for Prometheus, such as that of a worker of \
-                     Dynamo, has no records: use --source socket:PATH and the Python package.",
-                    &[],
-                ),
-        );
-    }
-    if silence.has_lost_engine {
-        let is_long = silence.seconds >= SILENT;
-        return Some(
-            Found::new(format!(
-                "The server has lost its engine: it has served, and answers 503 for {}.",
-                time(silence.seconds)
-            ))
-            .with("time with status 503", silence.seconds, Unit::Seconds, SILENT)
-            .severity(if is_long { Severity::Critical } else { Severity::Warning })
-            .remedy("Restart the server. Before that, save its log: it names the error that ended the engine.", &[]),
-        );
-    }
-    if silence.is_loading {
-        let limit = silence.longest_load.map_or(LONG_LOAD, |longest| 2.0 * longest);
-        let is_long = silence.seconds > limit;
-        let of_pod = silence.pod.as_ref().map_or(String::new(), |pod| format!(" ({})", pod.why()));
-        let found = Found::new(format!("The model loads, for {} so far{of_pod}.", time(silence.seconds)))
-            .with("time of the load", silence.seconds, Unit::Seconds, limit)
-            .severity(if is_long { Severity::Warning } else { Severity::Info });
-        return Some(found.remedy("Wait. If it takes much longer than usual, look at the server's log.", &[]));
-    }
-    let is_long = silence.seconds >= SILENT;
-    if silence.publisher_left {
-        return Some(
-            Found::new(format!("The engine's publisher is gone for {}.", time(silence.seconds)))
-                .with("time without a publisher", silence.seconds, Unit::Seconds, SILENT)
-                .severity(if is_long { Severity::Warning } else { Severity::Info })
-                .remedy(
-                    "Read the log of the process that published, and start it again. An engine that is not needed any more leaves the \
-                     page after --engine.forget-after.",
-                    &[],
-                ),
-        );
-    }
-    let (says, remedy) = match silence.has_status {
-        _ if silence.is_closed => {
-            ("The source could not be opened", "Correct what the reason names, and reload the configuration.")
+    let (info, warning, critical) = (Severity::Info, Severity::Warning, Severity::Critical);
+    let without_answer = "time without an answer";
+    // The sentence, the name of the time and its limit, the severity before and after the limit, and the case of the remedy.
+    let (says, name, limit, [before, after], of) = match &silence.pod {
+        // The reason is known, so waiting shows nothing more.
+        Some(PodTrouble::Down(why)) => {
+            let says = format!("The engine's pod is down, for {long} so far: {why}.");
+            (says, without_answer, None, [critical; 2], "a failed container")
         }
-        true => (
-            "The server answers without statistics",
-            "Correct the port or the path in --source. With 401 or 403, give the credentials; with 5xx, read the server's log.",
-        ),
-        false => ("Nothing answers", "Start the server, or correct the address in --source."),
+        Some(PodTrouble::Restarted(why)) => {
+            let says =
+                format!("The engine's container has failed, and loads the model again, for {long} so far: {why}.");
+            (says, without_answer, None, [critical; 2], "a failed container")
+        }
+        _ if silence.is_no_engine => {
+            let says = format!("The address answers, but not with statistics of an engine: {why}.");
+            return Some(Found::warning(says).remedy(Cause::Unavailable.remedy_for("another server"), &[]));
+        }
+        _ if silence.has_lost_engine => {
+            let says = format!("The server has lost its engine: it has served, and answers 503 for {long}.");
+            (says, "time with status 503", Some(SILENT), [warning, critical], "a lost engine")
+        }
+        pod if silence.is_loading => {
+            let limit = silence.longest_load.map_or(LONG_LOAD, |longest| 2.0 * longest);
+            let of_pod = pod.as_ref().map_or(String::new(), |pod| format!(" ({})", pod.why()));
+            let says = format!("The model loads, for {long} so far{of_pod}.");
+            (says, "time of the load", Some(limit), [info, warning], "a load")
+        }
+        _ if silence.publisher_left => {
+            let says = format!("The engine's publisher is gone for {long}.");
+            (says, "time without a publisher", Some(SILENT), [info, warning], "a missing publisher")
+        }
+        _ => {
+            let (what, of) = if silence.is_closed {
+                ("The source could not be opened", "a closed source")
+            } else if silence.has_status {
+                ("The server answers without statistics", "an error status")
+            } else {
+                ("Nothing answers", "silence")
+            };
+            (format!("{what} for {long}: {why}."), without_answer, Some(SILENT), [info, warning], of)
+        }
     };
-    Some(
-        Found::new(format!("{says} for {}: {}.", time(silence.seconds), silence.why.trim_end_matches('.')))
-            .with("time without an answer", silence.seconds, Unit::Seconds, SILENT)
-            .severity(if is_long { Severity::Warning } else { Severity::Info })
-            .remedy(remedy, &[]),
-    )
+    let severity = if limit.is_some_and(|limit| seconds < limit) { before } else { after };
+    let found = Found::new(severity, says).with(name, seconds, Unit::Seconds, limit);
+    Some(found.remedy(Cause::Unavailable.remedy_for(of), &[]))
 }
 
 pub(super) fn memory(input: &VerdictInput) -> Option<Found> {
@@ -155,24 +118,18 @@ pub(super) fn memory(input: &VerdictInput) -> Option<Found> {
     if growth < GROWTH || !(steady || fails && rises >= SOME_RISES) {
         return None;
     }
-    let says = if fails {
-        format!(
-            "Host memory grew by {:.1} GB, and now {} of the requests fail.",
-            growth / 1e9,
-            percent(share(failed, ended))
-        )
-    } else {
-        format!("Host memory of the engine grows without end: {:.1} GB in {}.", growth / 1e9, time(input.kept.seconds))
+    let (grown, share) = (format!("{:.1} GB", growth / 1e9), percent(share(failed, ended)));
+    let (severity, says) = match fails {
+        true => (Severity::Critical, format!("Host memory grew by {grown}, and now {share} of the requests fail.")),
+        false => {
+            let says = format!("Host memory of the engine grows without end: {grown} in {}.", time(input.kept.seconds));
+            (Severity::Warning, says)
+        }
     };
     Some(
-        Found::new(says)
+        Found::new(severity, says)
             .with("growth of host memory", growth, Unit::Bytes, GROWTH)
-            .severity(if fails { Severity::Critical } else { Severity::Warning })
-            .remedy(
-                "Restart the engine before its memory is used up, and report the leak with its release. Statistics that nobody reads \
-                 also take memory: see the engine's log.",
-                &[],
-            ),
+            .remedy(Cause::Memory.remedy(), &[]),
     )
 }
 
@@ -183,22 +140,15 @@ pub(super) fn errors(input: &VerdictInput) -> Option<Found> {
         return None;
     }
     let counts = &input.now.counts;
-    let (fail, remedy) = match counts.timed_out >= 0.5 * failed {
-        true => (
-            "time out in the server",
-            "Raise the server's or the request's time limit, or make the engine faster: the consequences say what it waits for.",
-        ),
-        false => (
-            "fail",
-            "Read the server's log: it names the error of each request. A prompt that is too long needs a larger max_num_tokens or \
-             chunked context, or a larger max_seq_len.",
-        ),
+    let (fail, of) = match counts.timed_out >= 0.5 * failed {
+        true => ("time out in the server", "timeouts"),
+        false => ("fail", "other errors"),
     };
+    let severity = if share >= FAILED_CRITICAL { Severity::Critical } else { Severity::Warning };
     Some(
-        Found::new(format!("{} of the requests {fail}.", percent(share)))
+        Found::new(severity, format!("{} of the requests {fail}.", percent(share)))
             .with("requests that failed or timed out", share, Unit::Share, FAILED)
-            .severity(if share >= FAILED_CRITICAL { Severity::Critical } else { Severity::Warning })
-            .remedy(remedy, &[]),
+            .remedy(Cause::Errors.remedy_for(of), &[]),
     )
 }
 
@@ -220,13 +170,10 @@ pub(crate) fn incomplete(input: &VerdictInput) -> Option<(f64, Found)> {
         return None;
     }
     if input.facts.notices.several_engines {
-        let found = Found::new("Several engines answer at one address, each with iteration numbers of its own, so nothing is counted.")
-            .severity(Severity::Warning)
-            .remedy(
-                "Name the address of each engine in a --source of its own, not that of a load balancer or Service. Give each publisher on \
-                 the ingest socket its own name.",
-                &[],
-            );
+        let found = Found::warning(
+            "Several engines answer at one address, each with iteration numbers of its own, so nothing is counted.",
+        )
+        .remedy(Cause::Statistics.remedy_for("several engines"), &[]);
         return Some((1.0, found));
     }
     if is_off && ended >= ENOUGH_FAILED || input.facts.notices.records_missing {
@@ -239,55 +186,31 @@ pub(crate) fn incomplete(input: &VerdictInput) -> Option<(f64, Found)> {
     let gaps = if is_meant { 0.0 } else { counts.iterations_unexplained };
     let unreported = share(gaps, counts.iterations + gaps);
     let missing = if unreported >= LOST { lost.max(unreported) } else { lost };
-    let (says, remedy, settings): (_, _, &[&str]) = if input.facts.notices.several_frontends {
-        (
-            "Several frontends answer for this engine, so its server's own numbers are unknown and records can be lost.".to_owned(),
-            "Start the server with one frontend, or set PROMETHEUS_MULTIPROC_DIR for it (an empty directory). For lost records: one frontend, \
-             or a release with TensorRT-LLM #19394. The lines of perf_metrics_dir are complete in any case.",
-            &["num_serve_frontends"],
-        )
+    let share = percent(missing);
+    let (says, of, settings): (_, _, &[&str]) = if input.facts.notices.several_frontends {
+        let says = "Several frontends answer for this engine, so its server's own numbers are unknown and records can be lost.";
+        (says.to_owned(), "several frontends", &["num_serve_frontends"])
     } else if missing <= 0.0 {
         return None;
     } else if overflows(input) {
-        (
-            format!(
-                "{} of the iterations have no record: the engine drops them before they are read.",
-                percent(missing)
-            ),
-            "Raise iter_stats_max_iterations (C++ Executor: iterStatsMaxIterations), or lower --poll.interval of the exporter.",
-            &["iter_stats_max_iterations"],
-        )
+        let says = format!("{share} of the iterations have no record: the engine drops them before they are read.");
+        (says, "dropped records", &["iter_stats_max_iterations"])
     } else {
-        (
-            format!(
-                "{} of the iterations have no record: another program takes them, or the engine keeps too few between two polls.",
-                percent(missing)
-            ),
-            "Find the other reader of GET /metrics, getLatestIterationStats() or get_stats(): another exporter, a script, a second replica. \
-             Let it read this exporter instead. If there is none, raise iter_stats_max_iterations.",
-            &[],
-        )
+        let why = "another program takes them, or the engine keeps too few between two polls";
+        (format!("{share} of the iterations have no record: {why}."), "another reader", &[])
     };
-    let found = Found::new(says)
+    let found = Found::warning(says)
         .with("iterations without a record", missing, Unit::Share, LOST)
-        .severity(Severity::Warning)
         .unsure(lost < LOST)
-        .remedy(remedy, settings);
+        .remedy(Cause::Statistics.remedy_for(of), settings);
     Some((missing, found))
 }
 
 fn off(input: &VerdictInput, ended: f64) -> Found {
-    let (remedy, setting) = input.by_backend(
-        (
-            "Set enable_iter_perf_stats: true for the engine. If it is on, another program reads /metrics of the engine: each record is given once.",
-            "enable_iter_perf_stats",
-        ),
-        ("Set iterStatsMaxIterations of the executor's configuration above 0.", "iterStatsMaxIterations"),
-    );
-    Found::new("Requests end, and the engine writes no records of its iterations.")
+    let setting = input.by_backend("enable_iter_perf_stats", "iterStatsMaxIterations");
+    Found::warning("Requests end, and the engine writes no records of its iterations.")
         .with("requests that ended", ended, Unit::Count, None)
-        .severity(Severity::Warning)
-        .remedy(remedy, &[setting])
+        .remedy(Cause::Statistics.remedy_for(input.backend()), &[setting])
 }
 
 /// True if the engine's ring buffer cannot have kept all records until the next poll.

@@ -69,4 +69,28 @@ mod tests {
         assert_eq!(rows, wanted);
         assert_eq!(wanted.len(), Cause::ALL.len(), "each cause has a rule");
     }
+
+    #[test]
+    fn each_remedy_of_a_rule_has_a_text_and_each_text_has_a_rule() {
+        let rules = [
+            include_str!("around.rs"),
+            include_str!("broken.rs"),
+            include_str!("slow.rs"),
+            include_str!("waiting.rs"),
+            include_str!("work.rs"),
+        ]
+        .concat();
+        for cause in Cause::ALL {
+            let of_cause = |call: &str| rules.contains(&format!("Cause::{cause:?}.{call}"));
+            assert!(!of_cause("remedy()") || !cause.remedy().is_empty(), "{cause:?}");
+            let backends = ["PyTorch", "TensorRT"].map(|backend| cause.remedy_for(backend).is_empty());
+            assert!(!of_cause("remedy_for(input.backend())") || backends == [false; 2], "{cause:?}");
+        }
+        // A case is a literal in its rule.
+        let cases = include_str!("../cause.md").lines().filter_map(|line| line.strip_prefix("- **Remedy for "));
+        for case in cases.filter_map(|line| line.split(":**").next()) {
+            let is_named = rules.contains(&format!("\"{case}\"")) || ["PyTorch", "TensorRT"].contains(&case);
+            assert!(is_named, "{case}");
+        }
+    }
 }

@@ -39,9 +39,9 @@ fn waiting(input: &VerdictInput, says: &str) -> Found {
     let long = queue.map(|time_| format!(", {} on average", time(time_))).unwrap_or_default();
     // The PyTorch engine does not report how many wait for a seat.
     let about = input.by_backend("about ", "");
-    Found::new(format!("{says}: {about}{:.0} requests wait{long}.", input.of_iterations(input.now.sums.backlog)))
-        .with("mean time in the queue", queue, Unit::Seconds, None)
-        .severity(input.severity())
+    let backlog = input.of_iterations(input.now.sums.backlog);
+    let found = input.found(format!("{says}: {about}{backlog:.0} requests wait{long}."));
+    found.with("mean time in the queue", queue, Unit::Seconds, None)
 }
 
 pub(super) fn tuner(input: &VerdictInput) -> Option<Found> {
@@ -50,7 +50,7 @@ pub(super) fn tuner(input: &VerdictInput) -> Option<Found> {
     (moves >= MOVES && input.has_work && input.waits()).then(|| {
         waiting(input, "The tuner moves the batch limit up and down")
             .with("rises and falls of the limit", moves, Unit::Count, MOVES)
-            .remedy("Turn the batch size tuner off (dynamic_batch_config.enable_batch_size_tuning: false), or widen its moving average window.", &["dynamic_batch_config"])
+            .remedy(Cause::Tuner.remedy(), &["dynamic_batch_config"])
     })
 }
 
@@ -66,7 +66,7 @@ fn static_policy(input: &VerdictInput) -> Option<Found> {
         waiting(input, "A batch takes new requests only when all of its requests have ended")
             .with("prompts that begin while no request decodes", sums.alone_share(), Unit::Share, ALONE)
             .remedy(
-                "Use in-flight batching: set the capacity scheduler policy to GUARANTEED_NO_EVICT or MAX_UTILIZATION instead of STATIC_BATCH.",
+                Cause::StaticBatching.remedy_for("a static policy"),
                 &["capacity_scheduler_policy", "batch_scheduler_policy"],
             )
     })
@@ -78,10 +78,7 @@ fn static_slots(input: &VerdictInput) -> Option<Found> {
     (sums.static_slots > 0.0 && used < SLOTS_USED && input.has_work && input.waits()).then(|| {
         waiting(input, &format!("Only {} of the slots of static batches are in use", percent(used)))
             .with("generation slots in use", used, Unit::Share, SLOTS_USED)
-            .remedy(
-                "Use in-flight batching (batching_type INFLIGHT; Triton: gpt_model_type inflight_fused_batching).",
-                &["batching_type", "gpt_model_type"],
-            )
+            .remedy(Cause::StaticBatching.remedy_for("static slots"), &["batching_type", "gpt_model_type"])
     })
 }
 
@@ -100,23 +97,11 @@ pub(super) fn kv_capacity(input: &VerdictInput) -> Option<Found> {
         return None;
     }
     let hits_are_unknown = input.now.distributions.hit_ratio.count <= 0.0;
-    let (remedy, setting) = input.by_backend(
-        (
-            "Raise kv_cache_config.free_gpu_memory_fraction (or max_tokens, if it is set), set kv_cache_config.dtype: fp8, or add replicas. Until then, limit concurrency at the gateway.",
-            "kv_cache_config",
-        ),
-        (
-            "Raise kv_cache_free_gpu_mem_fraction (or max_tokens_in_paged_kv_cache, if it is set), build with an FP8 KV cache, or add replicas. Until then, limit concurrency at the gateway.",
-            "kv_cache_free_gpu_mem_fraction",
-        ),
-    );
-    let (policy, other) = policy(input, "GUARANTEED_NO_EVICT", "guaranteed_no_evict");
+    let setting = input.by_backend("kv_cache_config", "kv_cache_free_gpu_mem_fraction");
     // A paused request is computed again. KV cache manager V2 has no other policy.
-    let (first, settings) = match pausing && !input.facts.never_reserves {
-        true => {
-            (format!("Set {policy}, so that no request is paused; first tokens may come later. "), vec![other, setting])
-        }
-        false => (String::new(), vec![setting]),
+    let (of, settings) = match pausing && !input.facts.never_reserves {
+        true => (input.by_backend("PyTorch with pauses", "TensorRT with pauses"), vec![policy(input), setting]),
+        false => (input.backend(), vec![setting]),
     };
     Some(
         waiting(input, &format!("{} of the KV cache are used", percent(used)))
@@ -127,16 +112,13 @@ pub(super) fn kv_capacity(input: &VerdictInput) -> Option<Found> {
             // Without the costs of iterations, it is unknown whether computing prompts keeps the blocks in use. Without the hits of requests,
             // it is unknown whether prompts are computed again.
             .unsure(input.demand().is_none_or(|(context, _)| context >= REUSE_MATTERS && hits_are_unknown))
-            .remedy(first + remedy, &settings),
+            .remedy(Cause::KvCapacity.remedy_for(of), &settings),
     )
 }
 
-/// The setting with this policy of the capacity scheduler, and its name.
-fn policy(input: &VerdictInput, pytorch: &str, tensorrt: &str) -> (String, &'static str) {
-    input.by_backend(
-        (format!("scheduler_config.capacity_scheduler_policy: {pytorch}"), "scheduler_config"),
-        (format!("batch_scheduler_policy: {tensorrt}"), "batch_scheduler_policy"),
-    )
+/// The setting with the policy of the capacity scheduler.
+fn policy(input: &VerdictInput) -> &'static str {
+    input.by_backend("scheduler_config", "batch_scheduler_policy")
 }
 
 /// True if a larger limit would help, because the engine has time for all requests that arrive.
@@ -148,12 +130,11 @@ pub(super) fn token_limit(input: &VerdictInput) -> Option<Found> {
     let sums = &input.now.sums;
     let share = input.of_waits(sums.waits_at_token_limit);
     (input.has_work && input.waits() && share >= MOST && has_room(input)).then(|| {
-        let remedy = input.by_backend("Raise max_num_tokens.", "Raise max_num_tokens (of the engine's build).");
         waiting(input, "Iterations have no room for more tokens")
             .with("waits at the token limit", share, Unit::Share, MOST)
             .with("time needed for all that arrives", input.offered(), Unit::Share, None)
             .unsure(input.costs.is_none())
-            .remedy(remedy, &["max_num_tokens"])
+            .remedy(Cause::TokenLimit.remedy_for(input.backend()), &["max_num_tokens"])
     })
 }
 
@@ -174,10 +155,7 @@ pub(crate) fn unseen_limit(input: &VerdictInput) -> Option<(Cause, Found)> {
         .with("waits at the batch limit or a full KV cache", at_limit, Unit::Share, MOST)
         .with("context tokens of an iteration", share(sums.work.context_tokens, sums.iterations), Unit::Count, None)
         .unsure(true)
-        .remedy(
-            "Look up max_num_tokens of the server. If iterations have about as many tokens, raise it.",
-            &["max_num_tokens"],
-        );
+        .remedy(Cause::TokenLimit.remedy_for("an unknown limit"), &["max_num_tokens"]);
         (Cause::TokenLimit, found)
     })
 }
@@ -186,14 +164,12 @@ pub(super) fn batch_limit(input: &VerdictInput) -> Option<Found> {
     let sums = &input.now.sums;
     let share = input.of_waits(sums.waits_at_batch_limit);
     (input.has_work && input.waits() && share >= MOST && has_room(input)).then(|| {
-        let remedy =
-            input.by_backend("Raise max_batch_size.", "Raise max_batch_size; the engine must be built for it.");
         waiting(input, &format!("The batch is full with {:.0} requests", input.of_iterations(sums.scheduled)))
             .with("waits at the batch limit", share, Unit::Share, MOST)
             .with("time needed for all that arrives", input.offered(), Unit::Share, None)
             // So many wait that clients may give up, or a gateway may hold requests back. Then more arrives than is seen here.
             .unsure(input.costs.is_none() || sums.backlog > MANY_WAIT * sums.scheduled)
-            .remedy(remedy, &["max_batch_size"])
+            .remedy(Cause::BatchLimit.remedy_for(input.backend()), &["max_batch_size"])
     })
 }
 
@@ -220,13 +196,12 @@ fn used_at_end(input: &VerdictInput, used: f64) -> f64 {
 pub(super) fn kv_reservation(input: &VerdictInput) -> Option<Found> {
     let (at_none, before_ends) = waits_for_reserved(input)?;
     let used = input.now.cache_peak().filter(|used| used_at_end(input, *used) < CACHE_USED)?;
-    let (policy, setting) = policy(input, "MAX_UTILIZATION", "max_utilization");
     Some(
         waiting(input, &format!("Requests wait for blocks of the KV cache although only {} are used", percent(used)))
             .with("used share of the KV cache", used, Unit::Share, CACHE_USED)
             .with("waits at no other limit", at_none, Unit::Share, MOST)
             .with("prompts that begin before another request ends", before_ends, Unit::Share, BEFORE_ENDS)
-            .remedy(format!("Lower the max_tokens that clients ask for, or set {policy}."), &[setting]),
+            .remedy(Cause::KvReservation.remedy_for(input.backend()), &[policy(input)]),
     )
 }
 
@@ -235,7 +210,7 @@ pub(super) fn load(input: &VerdictInput) -> Option<Found> {
     (input.has_work && input.waits()).then(|| {
         waiting(input, "More arrives than the engine can serve")
             .with("time needed for all that arrives", offered, Unit::Share, NO_ROOM)
-            .remedy("Add replicas, or limit the load: no setting of this engine makes room for it.", &[])
+            .remedy(Cause::Load.remedy(), &[])
     })
 }
 

@@ -42,16 +42,16 @@ pub(super) fn speculation(input: &VerdictInput) -> Option<Found> {
     let overhead = (drafting.unwrap_or(0.0) + checking).min(0.95 * iteration);
     let gain = length * share(iteration - overhead, iteration);
     (iteration > 0.0 && gain < GAIN).then(|| {
-        Found::new(format!("Speculation gives {length:.2} tokens a step, and drafts take {} of it.", percent(overhead / iteration)))
+        input
+            .found(format!(
+                "Speculation gives {length:.2} tokens a step, and drafts take {} of it.",
+                percent(overhead / iteration)
+            ))
             .with("tokens with speculation ÷ without", gain, Unit::Ratio, GAIN)
             .with("tokens a step", length, Unit::Ratio, None)
             .with("time for drafting", drafting, Unit::Seconds, None)
             .with("time for checking drafts", checking, Unit::Seconds, None)
-            .severity(input.severity())
-            .remedy(
-                "Lower max_draft_len of speculative_config, or turn speculation off; max_concurrency of it turns it off for large batches.",
-                &["speculative_config"],
-            )
+            .remedy(Cause::Speculation.remedy(), &["speculative_config"])
     })
 }
 
@@ -69,20 +69,10 @@ pub(super) fn kv_thrash(input: &VerdictInput) -> Option<Found> {
         return None;
     }
     let dropped = input.now.counts.blocks_host_dropped;
-    let (host, memory, settings) = input.by_backend::<(_, _, &[&str])>(
-        ("kv_cache_config.host_cache_size; raise it if it is set", "free_gpu_memory_fraction", &["kv_cache_config"]),
-        (
-            "kv_cache_host_memory_bytes",
-            "kv_cache_free_gpu_mem_fraction",
-            &["kv_cache_host_memory_bytes", "kv_cache_free_gpu_mem_fraction"],
-        ),
-    );
-    let remedy = format!(
-        "Keep evicted blocks on the host ({host}), give the cache more memory ({memory}), or route requests with the same beginning to \
-         the same engine."
-    );
+    let settings = input
+        .by_backend::<&[&str]>(&["kv_cache_config"], &["kv_cache_host_memory_bytes", "kv_cache_free_gpu_mem_fraction"]);
     Some(
-        Found::new(match is_split {
+        input.found(match is_split {
             true => format!(
                 "{} of the requests find nothing in the KV cache although others do, and prompts take {} of the time.",
                 percent(without),
@@ -101,9 +91,8 @@ pub(super) fn kv_thrash(input: &VerdictInput) -> Option<Found> {
         .with("requests with many hits", with, Unit::Share, WITH_HITS)
         .with("time for prompts", context, Unit::Share, REUSE_MATTERS)
         .with("host copies dropped", dropped, Unit::Count, None)
-        .severity(input.severity())
         .unsure(!fell)
-        .remedy(remedy, settings),
+        .remedy(Cause::KvThrash.remedy_for(input.backend()), settings),
     )
 }
 
@@ -119,21 +108,20 @@ pub(super) fn context_work(input: &VerdictInput) -> Option<Found> {
     (input.has_work && share >= OF_WORK && is_all).then(|| {
         let counts = &input.now.counts;
         let reuse_off = counts.blocks_looked_up.max(counts.blocks_reused) <= 0.0 && counts.blocks_allocated > 0.0;
-        let (remedy, settings): (_, &[&str]) = if reuse_off {
-            input.by_backend(
-                ("Set kv_cache_config.enable_block_reuse: true, if prompts begin alike; or add replicas.", &["kv_cache_config"]),
-                ("Set enable_kv_cache_reuse: true, if prompts begin alike; or add replicas.", &["enable_kv_cache_reuse"]),
-            )
-        } else {
-            ("Add replicas or context servers (disaggregated serving), shorten prompts, or put what they share at their beginning.", &[])
+        let (of, settings): (_, &[&str]) = match reuse_off {
+            true => input.by_backend(
+                ("PyTorch without reuse", &["kv_cache_config"]),
+                ("TensorRT without reuse", &["enable_kv_cache_reuse"]),
+            ),
+            false => ("many prompts", &[]),
         };
-        Found::new(format!("Computing prompts needs {} of the time.", percent(context)))
+        input
+            .found(format!("Computing prompts needs {} of the time.", percent(context)))
             .with("time for prompts", context, Unit::Share, CONTEXT)
             .with("its share of all work", share, Unit::Share, OF_WORK)
             .with("time for answers", generation, Unit::Share, None)
             .with("context tokens a second", input.now.rate(input.now.sums.work.context_tokens), Unit::Count, None)
-            .severity(input.severity())
-            .remedy(remedy, settings)
+            .remedy(Cause::ContextWork.remedy_for(of), settings)
     })
 }
 
@@ -145,12 +133,15 @@ pub(super) fn generation_work(input: &VerdictInput) -> Option<Found> {
     let is_all = at_least >= GENERATION || at_least >= OVERLOADED && is_overloaded(input)?;
     (input.has_work && share >= DECODING_OF_WORK && is_all).then(|| {
         let batch = input.of_iterations(input.now.sums.scheduled);
-        Found::new(format!("Decoding needs {} of the time, with {batch:.0} requests in the batch.", percent(generation)))
+        input
+            .found(format!(
+                "Decoding needs {} of the time, with {batch:.0} requests in the batch.",
+                percent(generation)
+            ))
             .with("time for decoding", generation, Unit::Share, GENERATION)
             .with("its share of all work", share, Unit::Share, DECODING_OF_WORK)
             .with("mean requests in the batch", batch, Unit::Count, None)
-            .severity(input.severity())
-            .remedy("Add replicas, quantise the model or its KV cache, shorten contexts, or use speculation where batches are small.", &[])
+            .remedy(Cause::GenerationWork.remedy(), &[])
     })
 }
 
@@ -162,19 +153,15 @@ pub(super) fn context_blocking(input: &VerdictInput) -> Option<Found> {
     let only_first_tokens = hurts(&counts.ttft) && !hurts(&counts.tpot) && !hurts(&counts.e2e);
     (input.has_work && share >= BLOCKED && !only_first_tokens).then(|| {
         let setting = input.by_backend("enable_chunked_prefill", "enable_chunked_context");
-        let remedy = format!(
-            "Set {setting}: true and lower max_num_tokens (512 to 2048), so that long prompts are computed in pieces."
-        );
         let longest = input.now.distributions.iteration.quantile(0.99);
-        Found::new(format!(
+        input.found(format!(
             "Long prompts stop the answers of other requests in {} of the time. One iteration in a hundred takes {} or more.",
             percent(share),
             time(longest.unwrap_or(0.0))
         ))
         .with("time in which answers stop", share, Unit::Share, BLOCKED)
         .with("longest iterations (99th percentile)", longest, Unit::Seconds, None)
-        .severity(input.severity())
-        .remedy(remedy, &[setting, "max_num_tokens"])
+        .remedy(Cause::ContextBlocking.remedy_for(input.backend()), &[setting, "max_num_tokens"])
     })
 }
 
@@ -198,16 +185,18 @@ fn decoding_alone(input: &VerdictInput) -> Option<(Cause, Found)> {
         false => times.tpot.quantile(0.95)? >= HURT_PER_TOKEN,
     };
     slow.then(|| {
-        let found = Found::new(format!("Decoding takes {} for each token, and nothing delays it.", time(each)))
-            .with("time for each token", each, Unit::Seconds, input.facts.objectives.tpot.map(|limit| limit.as_secs_f64()))
+        let found = input
+            .found(format!("Decoding takes {} for each token, and nothing delays it.", time(each)))
+            .with(
+                "time for each token",
+                each,
+                Unit::Seconds,
+                input.facts.objectives.tpot.map(|limit| limit.as_secs_f64()),
+            )
             .with("mean time of a request", times.e2e.mean(), Unit::Seconds, None)
             .with("mean requests in the batch", input.of_iterations(input.now.sums.scheduled), Unit::Count, None)
             .with("time of an iteration without work", input.costs.map(|costs| costs.base), Unit::Seconds, None)
-            .severity(input.severity())
-            .remedy(
-                "Quantise the model, spread it over more GPUs (tensor_parallel_size), or speculate; else this engine cannot meet the limit.",
-                &[],
-            );
+            .remedy(Cause::GenerationWork.remedy_for("slow decoding"), &[]);
         (Cause::GenerationWork, found)
     })
 }
@@ -219,15 +208,11 @@ fn prompt_alone(input: &VerdictInput) -> Option<(Cause, Found)> {
     let is_missed = hurts(&input.now.counts.ttft);
     let slow = if input.facts.objectives.any() { is_missed } else { times.ttft.quantile(0.95)? >= HURT_FIRST_TOKEN };
     (slow && share >= MOST_OF_FIRST_TOKEN).then(|| {
-        let found = Found::new(format!("Computing a prompt takes {} of the {} to its first token.", time(prefill), time(first)))
+        let found = input
+            .found(format!("Computing a prompt takes {} of the {} to its first token.", time(prefill), time(first)))
             .with("time for the own prompt", prefill, Unit::Seconds, None)
             .with("its share of the time to the first token", share, Unit::Share, MOST_OF_FIRST_TOKEN)
-            .severity(input.severity())
-            .remedy(
-                "Spread the model over more GPUs (tensor_parallel_size), use context servers with more of them, let prompts share their \
-                 beginning, or shorten them; else long prompts cannot meet the limit.",
-                &[],
-            );
+            .remedy(Cause::ContextWork.remedy_for("long prompts"), &[]);
         (Cause::ContextWork, found)
     })
 }
