@@ -43,52 +43,45 @@ pub fn ask(engine: &MeasuredEngine, change: &Change) -> Answer {
 fn try_to_ask(engine: &MeasuredEngine, change: &Change, answer: &mut Answer) -> Result<(), String> {
     let (costs, load, rules) = simulated(engine, change)?;
     is_reported(engine, change)?;
-    if change.max_draft_len.is_some() {
-        return Err(
-            "the iterations do not tell the time that drafts take, so another max_draft_len cannot be simulated; \
-                    measure a few minutes with it"
-                .to_owned(),
-        );
-    }
-    if engine.limits.policy == Some(Policy::MaxUtilization) && change.policy == Some(Policy::GuaranteedNoEvict) {
-        return Err("the engine uses MAX_UTILIZATION, as KV cache manager V2 always does; ask without capacity_scheduler_policy".to_owned());
-    }
-    if engine.cache.is_none() && change.max_tokens.is_some() {
-        return Err("it is not known how many tokens the KV cache has, or it has several pools, so another size cannot be simulated; \
-                    measure a few minutes with it"
-            .to_owned());
-    }
+    refuse_if(
+        change.max_draft_len.is_some(),
+        "the iterations do not tell the time that drafts take, so another max_draft_len cannot be simulated; \
+         measure a few minutes with it",
+    )?;
+    refuse_if(
+        engine.limits.policy == Some(Policy::MaxUtilization) && change.policy == Some(Policy::GuaranteedNoEvict),
+        "the engine uses MAX_UTILIZATION, as KV cache manager V2 always does; ask without capacity_scheduler_policy",
+    )?;
+    refuse_if(
+        engine.cache.is_none() && change.max_tokens.is_some(),
+        "it is not known how many tokens the KV cache has, or it has several pools, so another size cannot be simulated; \
+         measure a few minutes with it",
+    )?;
     let changed = Rules { host: host_time(engine, rules.overlap, change.overlap)?, ..changed(&rules, change) };
     [rules, changed].iter().try_for_each(|rules| fit(engine, rules, change))?;
-    answer.measured = Some(measured(&engine.requests, &engine.objectives));
-    let question = |rules, rate, replicas| Question {
-        rules,
-        costs: &costs,
-        load: &load,
-        rate,
-        replicas,
-        objectives: engine.objectives,
-    };
-    let changed_question = question(changed, change.rate, change.replicas);
-    changed_question.has_whole_clients()?;
-    let known = load.size();
-    let now = question(rules, 1.0, 1).answer(known);
+    let measured = measured(&engine.requests, &engine.objectives);
+    answer.measured = Some(measured);
+    let present = Question::of_present(engine, rules, &costs, &load);
+    let question = Question { rules: changed, rate: change.rate, replicas: change.replicas, ..present };
+    question.has_whole_clients()?;
     let shown = |outcome: &Outcome, rules| {
         let mut forecast = outcome.forecast;
-        let capacity = forecast.capacity_requests_per_second.take();
-        forecast.capacity_requests_per_second =
-            capacity.filter(|_| tells_capacity(engine, rules, &outcome.reached_at_capacity));
+        if !tells_capacity(engine, rules, &outcome.reached_at_capacity) {
+            forecast.capacity_requests_per_second = None;
+        }
         forecast
     };
+    let now = present.answer();
     answer.now = Some(shown(&now, &rules));
-    if let Some(measured) = &answer.measured {
-        let present = question(rules, 1.0, 1);
-        agrees(&present.again(), now.forecast.stable, &present.as_measured(), measured.stable)?;
-    }
-    let then = changed_question.answer(known);
+    agrees(&present.again(), now.forecast.stable, &present.as_measured(), measured.stable)?;
+    let then = question.answer();
     answer.then = Some(shown(&then, &changed));
     is_near(engine, change, &rules, &changed, &now, &then)?;
-    is_one_state(&changed_question, known, &then)
+    is_one_state(&question, &then)
+}
+
+fn refuse_if(is_refused: bool, why: impl Into<String>) -> Result<(), String> {
+    if is_refused { Err(why.into()) } else { Ok(()) }
 }
 
 /// What an engine is simulated with, or why it cannot be.
@@ -102,29 +95,27 @@ pub(crate) fn simulated<'a>(
          iterations with batches of several sizes",
     )?;
     let load = Load::of(&engine.requests);
-    if load.arrivals == Arrivals::Once {
-        return Err("all requests came at once, so there is no rate; ask while requests arrive".to_owned());
-    }
+    refuse_if(
+        load.arrivals == Arrivals::Once,
+        "all requests came at once, so there is no rate; ask while requests arrive",
+    )?;
     Ok((costs, load, rules(engine, change)?))
 }
 
 /// Refuses a load with which the batch stays small or large, depending on the last burst.
-fn is_one_state(question: &Question<'_>, known: usize, then: &Outcome) -> Result<(), String> {
-    let Some(tpot) = then.forecast.tpot_seconds.filter(|_| then.utilization.is_some()).map(|times| times.p50.value)
-    else {
-        return Ok(());
-    };
-    let utilization = then.utilization.map_or(0.0, |(utilization, _)| utilization);
-    let after_burst = question.seconds_per_token_after_a_burst(known, utilization);
-    if after_burst > TWO_STATES * tpot {
-        return Err(format!(
+fn is_one_state(question: &Question<'_>, then: &Outcome) -> Result<(), String> {
+    let (Some(tpot), Some((utilization, _))) = (then.forecast.tpot_seconds, then.utilization) else { return Ok(()) };
+    let tpot = tpot.p50.value;
+    let after_burst = question.seconds_per_token_after_a_burst(utilization);
+    refuse_if(
+        after_burst > TWO_STATES * tpot,
+        format!(
             "two sizes of the batch are stable with this load, because the costs have a step: tokens take {:.1} ms, or {:.1} ms after \
              a burst; ask for a little more or less",
             1e3 * tpot,
             1e3 * after_burst
-        ));
-    }
-    Ok(())
+        ),
+    )
 }
 
 /// A capacity is only reported if the iterations at capacity are similar to known iterations.
@@ -149,32 +140,25 @@ fn shares_much(engine: &MeasuredEngine) -> bool {
 }
 
 fn is_known(engine: &MeasuredEngine) -> Result<(), String> {
-    let refused = [
-        (engine.sampling > 1.0, "statistics are sampled; set stats_interval to 1 and wait five minutes".to_owned()),
-        (
-            engine.attention_dp_ranks > 1,
-            "engines with attention data parallelism are not simulated; ask for one without".to_owned(),
+    refuse_if(engine.sampling > 1.0, "statistics are sampled; set stats_interval to 1 and wait five minutes")?;
+    refuse_if(
+        engine.attention_dp_ranks > 1,
+        "engines with attention data parallelism are not simulated; ask for one without",
+    )?;
+    refuse_if(engine.disaggregated, "disaggregated engines are not simulated; ask for one that serves both phases")?;
+    refuse_if(engine.static_batching, "static batches are not simulated; use in-flight batching")?;
+    refuse_if(
+        engine.slowdown.is_some_and(|slowdown| slowdown > SLOWED),
+        "the engine is slower than its own past at equal work; find the cause first (trtllm-doctor diagnose)",
+    )?;
+    let known = engine.requests.len();
+    refuse_if(
+        known < ENOUGH,
+        format!(
+            "lengths and times of only {known} finished requests are known, and {ENOUGH} are needed; set return_perf_metrics \
+             and enable_iter_req_stats, and wait until enough requests have ended"
         ),
-        (
-            engine.disaggregated,
-            "disaggregated engines are not simulated; ask for one that serves both phases".to_owned(),
-        ),
-        (engine.static_batching, "static batches are not simulated; use in-flight batching".to_owned()),
-        (
-            engine.slowdown.is_some_and(|slowdown| slowdown > SLOWED),
-            "the engine is slower than its own past at equal work; find the cause first (trtllm-doctor diagnose)"
-                .to_owned(),
-        ),
-        (
-            engine.requests.len() < ENOUGH,
-            format!(
-                "lengths and times of only {} finished requests are known, and {ENOUGH} are needed; set return_perf_metrics \
-                 and enable_iter_req_stats, and wait until enough requests have ended",
-                engine.requests.len()
-            ),
-        ),
-    ];
-    refused.into_iter().find(|(is_refused, _)| *is_refused).map_or(Ok(()), |(_, reason)| Err(reason))
+    )
 }
 
 /// Refuses a question about nothing but settings that the engine does not report. Both sides would have the asked value.
@@ -268,11 +252,10 @@ fn changed(rules: &Rules, change: &Change) -> Rules {
 
 /// What another loop changes in the time of an iteration: a loop that overlaps hides the host's work behind the GPU's.
 fn host_time(engine: &MeasuredEngine, now: bool, then: Option<bool>) -> Result<HostTime, String> {
-    if engine.limits.overlap.is_none() && then.is_some() {
-        return Err(
-            "it is not known which loop the engine has; ask again after it has served requests for a minute".to_owned()
-        );
-    }
+    refuse_if(
+        engine.limits.overlap.is_none() && then.is_some(),
+        "it is not known which loop the engine has; ask again after it has served requests for a minute",
+    )?;
     let host = &engine.host_seconds;
     match (now, then) {
         (true, Some(false)) => host.forming.map(HostTime::Added).ok_or_else(|| {
@@ -331,80 +314,69 @@ fn is_near(
     let forecast = &then.forecast;
     let reached = if forecast.stable { &then.reached } else { &then.reached_at_capacity };
     let far = farthest(engine);
-    if reached.beyond() > far {
-        let why = if engine.cache.is_none() { ", because the size of the KV cache is not known" } else { "" };
-        return Err(format!(
+    let why = if engine.cache.is_none() { ", because the size of the KV cache is not known" } else { "" };
+    refuse_if(
+        reached.beyond() > far,
+        format!(
             "the changed engine would run iterations {:.1} times as large as any so far, and {far} times is the most{why}; raise \
              the load or the limit in steps, and record a few minutes at each",
             reached.beyond()
-        ));
-    }
-    if reached.unclear() > UNCLEAR {
-        return Err(format!(
+        ),
+    )?;
+    refuse_if(
+        reached.unclear() > UNCLEAR,
+        format!(
             "{:.0} % of the time, the changed engine would run batches that this engine has hardly run, and the sizes around \
              them differ in their costs (a CUDA graph may end there); record a few minutes at a load with such batches first",
             100.0 * reached.unclear()
-        ));
-    }
-    if let Some((utilization, uncertain)) = then.utilization
-        && utilization.ln().abs() < uncertain
-    {
-        return Err(format!(
-            "the engine would be at its capacity ({:.0} % ± {:.0} % of it), where it is uncertain whether the queue grows; ask \
-             for a little more or less",
-            100.0 * utilization,
-            100.0 * uncertain
-        ));
-    }
-    // Whether the engine would keep up depends on the largest batches, which may be unknown.
-    if then.utilization.is_some_and(|(utilization, _)| utilization > 0.75) && then.reached_at_capacity.beyond() > far {
-        return Err(format!(
-            "whether the engine would keep up depends on batches more than {far} times as large as any so far; record a few minutes \
-             at a higher load first"
-        ));
+        ),
+    )?;
+    if let Some((utilization, uncertain)) = then.utilization {
+        refuse_if(
+            utilization.ln().abs() < uncertain,
+            format!(
+                "the engine would be at its capacity ({:.0} % ± {:.0} % of it), where it is uncertain whether the queue grows; ask \
+                 for a little more or less",
+                100.0 * utilization,
+                100.0 * uncertain
+            ),
+        )?;
+        // Whether the engine would keep up depends on the largest batches, which may be unknown.
+        refuse_if(
+            utilization > 0.75 && then.reached_at_capacity.beyond() > far,
+            format!(
+                "whether the engine would keep up depends on batches more than {far} times as large as any so far; record a few \
+                 minutes at a higher load first"
+            ),
+        )?;
     }
     let binds = |outcome: &Outcome| {
         outcome.reached.cache_was_full() || !outcome.forecast.stable && outcome.reached_at_capacity.cache_was_full()
     };
-    if binds(then) {
-        if shares_much(engine) {
-            return Err(
-                "the KV cache would be full, and how its blocks are shared and evicted then is not known; record \
-                        a few minutes with this limit or load"
-                    .to_owned(),
-            );
-        }
-        if !binds(now) && changed.policy == Policy::GuaranteedNoEvict {
-            return Err(
-                "the KV cache would be full, and the engine does not tell how many tokens each request reserves \
-                        (its max_tokens); record a few minutes with a full cache first"
-                    .to_owned(),
-            );
-        }
-    }
-    if changed.cache != rules.cache && engine.requests.iter().any(|request| request.cached > 0) {
-        return Err(
-            "another size of the KV cache changes how much of it is reused, which is not simulated; measure a few \
-                    minutes with it"
-                .to_owned(),
-        );
-    }
-    if then.reached.prompt_waited_for_tokens
-        && change.chunked_context.is_none()
-        && !now.reached.prompt_waited_for_tokens
-    {
-        return Err(UNKNOWN_CHUNKS.to_owned());
-    }
-    if forecast.requests_per_second.relative() > WIDE_RATE {
-        return Err("the throughput would be uncertain by more than 30 %; record more of the load first".to_owned());
-    }
+    refuse_if(
+        binds(then) && shares_much(engine),
+        "the KV cache would be full, and how its blocks are shared and evicted then is not known; record a few minutes with \
+         this limit or load",
+    )?;
+    refuse_if(
+        binds(then) && !binds(now) && changed.policy == Policy::GuaranteedNoEvict,
+        "the KV cache would be full, and the engine does not tell how many tokens each request reserves (its max_tokens); \
+         record a few minutes with a full cache first",
+    )?;
+    refuse_if(
+        changed.cache != rules.cache && engine.requests.iter().any(|request| request.cached > 0),
+        "another size of the KV cache changes how much of it is reused, which is not simulated; measure a few minutes with it",
+    )?;
+    let waits_for_tokens = |outcome: &Outcome| outcome.reached.prompt_waited_for_tokens;
+    refuse_if(change.chunked_context.is_none() && waits_for_tokens(then) && !waits_for_tokens(now), UNKNOWN_CHUNKS)?;
+    refuse_if(
+        forecast.requests_per_second.relative() > WIDE_RATE,
+        "the throughput would be uncertain by more than 30 %; record more of the load first",
+    )?;
     let medians = [forecast.ttft_seconds, forecast.tpot_seconds];
-    if medians.iter().flatten().any(|times| times.p50.relative() > WIDE_MEDIAN) {
-        return Err(
-            "the median latencies would be uncertain by more than 50 %, as the load or the costs near its capacity are; \
-                    record more of the load, or ask for less"
-                .to_owned(),
-        );
-    }
-    Ok(())
+    refuse_if(
+        medians.iter().flatten().any(|times| times.p50.relative() > WIDE_MEDIAN),
+        "the median latencies would be uncertain by more than 50 %, as the load or the costs near its capacity are; record \
+         more of the load, or ask for less",
+    )
 }

@@ -77,10 +77,9 @@ impl CostEstimator {
     pub(crate) fn of(engine: &MeasuredEngine) -> Option<Self> {
         let mut costs = Self::new(&engine.equal_work, engine.prices?)?;
         // Means of equal work are smaller than the largest iteration.
-        if let Some(LargestWork { context_tokens, generation_tokens }) = engine.largest {
-            let seen = Work { context_tokens, generation_tokens, kv_tokens: 0.0 };
-            costs.largest = costs.largest.combine(&seen, &f64::max);
-        }
+        let LargestWork { context_tokens, generation_tokens } = engine.largest;
+        let seen = Work { context_tokens, generation_tokens, kv_tokens: 0.0 };
+        costs.largest = costs.largest.combine(&seen, &f64::max);
         Some(costs)
     }
 

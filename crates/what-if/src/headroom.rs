@@ -24,8 +24,7 @@ const ENOUGH_ITERATIONS: f64 = 200.0;
 /// do not determine it.
 pub fn capacity(engine: &MeasuredEngine) -> Option<Range> {
     let (costs, load, rules) = simulated(engine, &Change::default()).ok()?;
-    let question =
-        Question { rules, costs: &costs, load: &load, rate: 1.0, replicas: 1, objectives: engine.objectives };
+    let question = Question::of_present(engine, rules, &costs, &load);
     // Near the capacity, the time to the first token varies too much for a comparison. The time per token must be right.
     let [simulated, known] = [question.again(), question.as_measured()].map(|result| result.latencies.tpot[0]);
     let is_stable = measured(&engine.requests, &engine.objectives).stable;

@@ -1,15 +1,12 @@
 //! The latencies of requests, measured or simulated, and how many of the requests meet the objectives.
 
 use crate::answer::{Met, Range};
-use crate::measured_engine::Objectives;
+use crate::measured_engine::{Objectives, Request};
 
 /// TTFT, TPOT and E2E of a request in seconds. An answer of one token has no TPOT.
-pub(crate) type Latencies = [Option<f64>; 3];
-
-/// `first_token` and `ended`: seconds since the arrival.
-pub(crate) fn latencies(first_token: f64, ended: f64, output: u32) -> Latencies {
-    let tpot = (output > 1).then(|| (ended - first_token) / f64::from(output - 1));
-    [Some(first_token), tpot, Some(ended)]
+fn latencies(Request { first_token, ended, output, .. }: &Request) -> [Option<f64>; 3] {
+    let tpot = (*output > 1).then(|| (ended - first_token) / f64::from(output - 1));
+    [Some(*first_token), tpot, Some(*ended)]
 }
 
 /// The latencies of several requests.
@@ -23,9 +20,10 @@ pub(crate) struct Summary {
 }
 
 impl Summary {
-    pub(crate) fn of(requests: &[Latencies], objectives: &Objectives) -> Self {
+    pub(crate) fn of(requests: &[Request], objectives: &Objectives) -> Self {
         let limits = objectives.limits();
-        let meets = |request: &Latencies, index: usize| {
+        let requests: Vec<_> = requests.iter().map(latencies).collect();
+        let meets = |request: &[Option<f64>; 3], index: usize| {
             request[index].zip(limits[index]).is_none_or(|(time, limit)| time <= limit)
         };
         let share = |of: &[usize]| {

@@ -92,7 +92,7 @@ impl<'a> Load<'a> {
 fn arrivals(requests: &[Request], known: Range<usize>) -> Arrivals {
     let (Some(first), Some(last)) = (requests.first(), requests.last()) else { return Arrivals::Once };
     let span = last.arrived - first.arrived;
-    let end = requests.iter().map(|request| request.arrived + request.ended).fold(0.0, f64::max);
+    let end = requests.iter().map(Request::end).fold(0.0, f64::max);
     if span < 0.05 * (end - first.arrived) {
         return Arrivals::Once;
     }
@@ -110,9 +110,9 @@ fn arrivals(requests: &[Request], known: Range<usize>) -> Arrivals {
 
 /// The places of the requests that arrived while all arrivals are known: after the first known end, and so early that nearly all have ended.
 fn complete(requests: &[Request]) -> Range<usize> {
-    let end = |request: &Request| request.arrived + request.ended;
+    let ends = requests.iter().map(Request::end);
     let (first_end, last_end) =
-        requests.iter().map(end).fold((f64::INFINITY, 0.0_f64), |(first, last), end| (first.min(end), last.max(end)));
+        ends.fold((f64::INFINITY, 0.0_f64), |(first, last), end| (first.min(end), last.max(end)));
     let longest = nearly_all(requests, |request| request.ended);
     let index = |at: f64| requests.partition_point(|request| request.arrived < at);
     let from = index(first_end);
@@ -128,7 +128,7 @@ fn nearly_all(requests: &[Request], of: fn(&Request) -> f64) -> f64 {
 
 /// The number of requests in the engine just after each of the arrivals `known`.
 fn in_flight(requests: &[Request], known: Range<usize>) -> Vec<f64> {
-    let mut ends: Vec<f64> = requests.iter().map(|request| request.arrived + request.ended).collect();
+    let mut ends: Vec<f64> = requests.iter().map(Request::end).collect();
     ends.sort_by(f64::total_cmp);
     // The next request of a client arrives a moment after the end of its previous one.
     let ended = |at: f64| ends.partition_point(|end| *end <= at + 1e-6);

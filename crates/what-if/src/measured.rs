@@ -1,7 +1,7 @@
 //! What the engine achieved, measured from its last requests.
 
 use crate::answer::{Forecast, LatencyRanges, Met, Range};
-use crate::latencies::{Summary, latencies};
+use crate::latencies::Summary;
 use crate::measured_engine::{Objectives, Request};
 
 /// `requests`: in the order of arrival, not empty.
@@ -11,13 +11,12 @@ pub(crate) fn measured(requests: &[Request], objectives: &Objectives) -> Forecas
             requests.iter().map(of).fold((f64::INFINITY, 0.0_f64), |(low, high), at| (low.min(at), high.max(at)));
         (high - low).max(1e-9)
     };
-    let (arrivals, ends) = (span(|request| request.arrived), span(|request| request.arrived + request.ended));
+    let (arrivals, ends) = (span(|request| request.arrived), span(Request::end));
     let count = (requests.len() - 1) as f64;
     // The queue grows while requests end more slowly than they arrive.
     let stable = ends < 1.1 * arrivals;
     let tokens: f64 = requests.iter().map(|request| f64::from(request.output)).sum();
-    let of = |request: &Request| latencies(request.first_token, request.ended, request.output);
-    let summary = Summary::of(&requests.iter().map(of).collect::<Vec<_>>(), objectives);
+    let summary = Summary::of(requests, objectives);
     let times = |percentiles: [f64; 2]| {
         let [p50, p95] = percentiles.map(exact);
         stable.then_some(LatencyRanges { p50, p95 })

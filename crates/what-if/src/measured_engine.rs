@@ -16,8 +16,7 @@ pub struct MeasuredEngine {
     pub prices: Option<Prices>,
     /// Means of iterations with about equal work.
     pub equal_work: Vec<EqualWork>,
-    /// Absent from older exporters, which do not report it.
-    pub largest: Option<LargestWork>,
+    pub largest: LargestWork,
     pub drafts: Option<Drafts>,
     pub host_seconds: HostSeconds,
     /// The last finished requests, in the order of arrival: those of an hour, and at least 200 if so many are known.
@@ -95,7 +94,7 @@ pub struct Cache {
 
 /// JSON of `/api/v1/model`: the largest number of tokens in one iteration. Not [`Work`], because how full the KV cache
 /// was tells nothing here.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LargestWork {
     pub context_tokens: f64,
@@ -189,7 +188,7 @@ impl MeasuredEngine {
             cache,
             prices: model.costs(),
             equal_work: model.equal_work().collect(),
-            largest: Some(LargestWork { context_tokens, generation_tokens }),
+            largest: LargestWork { context_tokens, generation_tokens },
             drafts,
             span_seconds: requests
                 .first()
@@ -250,6 +249,11 @@ impl Workload {
 }
 
 impl Request {
+    /// When its last token came, on the clock of `arrived`.
+    pub(crate) fn end(&self) -> f64 {
+        self.arrived + self.ended
+    }
+
     fn of(recent: &trtllm_analysis::recent_requests::RecentRequest) -> Option<Self> {
         Some(Self {
             arrived: recent.arrived()?,

@@ -3,11 +3,11 @@
 
 use crate::answer::{Forecast, LatencyRanges, Met, Range, combine_errors};
 use crate::costs::CostEstimator;
-use crate::latencies::{Summary, latencies, percentiles};
+use crate::latencies::{Summary, percentiles};
 use crate::load::{Arrivals, Load, mean_and_variance};
-use crate::measured_engine::{Objectives, Request};
+use crate::measured_engine::{MeasuredEngine, Objectives, Request};
 use crate::random::Random;
-use crate::scheduler::{Extrapolation, Rules, Scheduler, ServedRequest};
+use crate::scheduler::{Extrapolation, Rules, Scheduler};
 
 /// Number of runs for a question. The capacity needs fewer runs.
 const RUNS: usize = 32;
@@ -28,7 +28,7 @@ const BURST: f64 = 4.0;
 const FILLED: f64 = 1.0;
 
 /// A question about rules and a load.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct Question<'a> {
     pub(crate) rules: Rules,
     pub(crate) costs: &'a CostEstimator,
@@ -58,13 +58,22 @@ pub(crate) struct RunResult {
     pub(crate) latencies: Summary,
 }
 
-impl Question<'_> {
-    pub(crate) fn answer(&self, known: usize) -> Outcome {
+impl<'a> Question<'a> {
+    /// What the engine does with its present load.
+    pub(crate) fn of_present(
+        engine: &MeasuredEngine,
+        rules: Rules,
+        costs: &'a CostEstimator,
+        load: &'a Load<'a>,
+    ) -> Self {
+        Self { rules, costs, load, rate: 1.0, replicas: 1, objectives: engine.objectives }
+    }
+
+    pub(crate) fn answer(&self) -> Outcome {
         let mut reached_at_capacity = Extrapolation::default();
         let capacity = self.capacity_range(&mut reached_at_capacity);
         let mut reached = Extrapolation::default();
-        let mut runs: Vec<RunResult> =
-            (0..RUNS).map(|run| self.run_after((0, 0.0), run, known, &mut reached)).collect();
+        let mut runs: Vec<RunResult> = (0..RUNS).map(|run| self.run_after((0, 0.0), run, &mut reached)).collect();
         let replicas = f64::from(self.replicas);
         for run in &mut runs {
             for number in [&mut run.arrivals, &mut run.requests, &mut run.tokens] {
@@ -111,13 +120,7 @@ impl Question<'_> {
 
     /// The results of the known requests as they were, counted like those of [`Self::again`].
     pub(crate) fn as_measured(&self) -> RunResult {
-        let served = |request: Request| ServedRequest {
-            arrived: request.arrived,
-            first_token: request.arrived + request.first_token,
-            ended: request.arrived + request.ended,
-            output: request.output,
-        };
-        self.judge(&self.load.known().into_iter().map(served).collect::<Vec<_>>(), WARM_UP)
+        self.judge(&self.load.known(), WARM_UP)
     }
 
     /// Refuses a number of clients that cannot be divided evenly.
@@ -148,28 +151,22 @@ impl Question<'_> {
     /// The median time per output token long after a burst that fills the batch. Another time than without the burst means that two sizes
     /// of the batch are stable: each brings so many requests into the engine as it needs to stay.
     /// `utilization`: arrivals ÷ capacity, below 1.
-    pub(crate) fn seconds_per_token_after_a_burst(&self, known: usize, utilization: f64) -> f64 {
+    pub(crate) fn seconds_per_token_after_a_burst(&self, utilization: f64) -> f64 {
         let mut reached = Extrapolation::default();
         let largest = self.costs.largest_tokens() / f64::from(1 + self.rules.draft_len);
         let burst = f64::from(self.rules.max_batch_size).min(BURST * largest.max(1.0));
         // So many requests arrive until the burst is served.
-        let meanwhile = (burst * utilization / (1.0 - utilization)).min(8.0 * known as f64);
+        let meanwhile = (burst * utilization / (1.0 - utilization)).min(8.0 * self.load.size() as f64);
         let burst = (burst as usize, meanwhile);
-        let runs = (0..CAPACITY_RUNS).map(|run| self.run_after(burst, run, known, &mut reached).latencies.tpot[0]);
+        let runs = (0..CAPACITY_RUNS).map(|run| self.run_after(burst, run, &mut reached).latencies.tpot[0]);
         runs.sum::<f64>() / CAPACITY_RUNS as f64
     }
 
     /// `burst`: number of requests that wait at the beginning. `meanwhile`: how many arrive until these are served.
-    fn run_after(
-        &self,
-        (burst, meanwhile): (usize, f64),
-        run: usize,
-        known: usize,
-        reached: &mut Extrapolation,
-    ) -> RunResult {
+    fn run_after(&self, (burst, meanwhile): (usize, f64), run: usize, reached: &mut Extrapolation) -> RunResult {
         let mut random = Random::new(1 + run as u64);
         // Each run counts as many requests as are known, so that the spread of the runs shows how little is known.
-        let counted = known as f64 * (1.0 + TAIL / (1.0 - WARM_UP - TAIL));
+        let counted = self.load.size() as f64 * (1.0 + TAIL / (1.0 - WARM_UP - TAIL));
         let filling = (counted * WARM_UP / (1.0 - WARM_UP)).max(self.while_filling()) + meanwhile;
         let mut coming = self.load.draw(burst, self.rate, self.replicas, &mut random);
         coming.iter_mut().for_each(|request| request.arrived = 0.0);
@@ -193,24 +190,20 @@ impl Question<'_> {
     }
 
     /// `warm_up`: share of the requests that do not count, because the engine is not yet full.
-    fn judge(&self, served: &[ServedRequest], warm_up: f64) -> RunResult {
+    fn judge(&self, served: &[Request], warm_up: f64) -> RunResult {
         let index = |share: f64| ((served.len() as f64 * share) as usize).min(served.len());
         let judged = &served[index(warm_up)..index(1.0 - TAIL)];
         let (Some(first), Some(last)) = (judged.first(), judged.last()) else { return RunResult::default() };
         let (from, until) = (first.arrived, last.arrived);
         let seconds = (until - from).max(1e-9);
-        let ended = served.iter().filter(|request| request.ended > from && request.ended <= until);
+        let ended = served.iter().filter(|request| request.end() > from && request.end() <= until);
         let (requests, tokens) =
             ended.fold((0.0, 0.0), |(count, tokens), request| (count + 1.0, tokens + f64::from(request.output)));
-        let of = |request: &ServedRequest| {
-            latencies(request.first_token - request.arrived, request.ended - request.arrived, request.output)
-        };
-        let latencies: Vec<_> = judged.iter().map(of).collect();
         RunResult {
             arrivals: (judged.len() - 1) as f64 / seconds,
             requests: requests / seconds,
             tokens: tokens / seconds,
-            latencies: Summary::of(&latencies, &self.objectives),
+            latencies: Summary::of(judged, &self.objectives),
         }
     }
 
@@ -228,7 +221,7 @@ impl Question<'_> {
         let mut scheduler = Scheduler::new(self.rules, self.costs, spread(run, CAPACITY_RUNS), random);
         let served = scheduler.serve(&coming, Some(usize::MAX));
         reached.merge(&scheduler.reached);
-        let mut ends: Vec<f64> = served.iter().map(|request| request.ended).collect();
+        let mut ends: Vec<f64> = served.iter().map(Request::end).collect();
         ends.sort_by(f64::total_cmp);
         let index = |share: f64| (ends.len() as f64 * share) as usize;
         let (from, until) = (index(WARM_UP), index(0.8));

@@ -48,15 +48,6 @@ impl HostTime {
     }
 }
 
-/// When a request received its first token and its last one.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct ServedRequest {
-    pub(crate) arrived: f64,
-    pub(crate) first_token: f64,
-    pub(crate) ended: f64,
-    pub(crate) output: u32,
-}
-
 /// How far a run went beyond what is known, which decides whether its result can be trusted.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Extrapolation {
@@ -184,10 +175,10 @@ impl<'a> Scheduler<'a> {
         }
     }
 
-    /// Serves all requests, of which only the arrivals and the lengths matter. With `clients`, this many requests are in
-    /// the engine at any time, regardless of their times of arrival.
-    pub(crate) fn serve(&mut self, coming: &[Request], clients: Option<usize>) -> Vec<ServedRequest> {
-        let mut served = vec![ServedRequest::default(); coming.len()];
+    /// Serves all requests, of which only the arrivals and the lengths matter, and returns them with their new times. With
+    /// `clients`, this many requests are in the engine at any time, regardless of their times of arrival.
+    pub(crate) fn serve(&mut self, coming: &[Request], clients: Option<usize>) -> Vec<Request> {
+        let mut served = vec![Request::default(); coming.len()];
         let (mut now, mut next) = (0.0, 0);
         // With the overlap scheduler, the batch that runs while the next one is formed.
         let mut before: Option<Running> = None;
@@ -230,8 +221,8 @@ impl<'a> Scheduler<'a> {
         seconds
     }
 
-    fn arrive(&mut self, index: usize, at: f64, coming: &[Request], served: &mut [ServedRequest]) {
-        served[index] = ServedRequest { arrived: at, output: coming[index].output, ..ServedRequest::default() };
+    fn arrive(&mut self, index: usize, at: f64, coming: &[Request], served: &mut [Request]) {
+        served[index] = Request { arrived: at, first_token: 0.0, ended: 0.0, ..coming[index] };
         self.waiting.push_back(index);
     }
 
@@ -393,7 +384,7 @@ impl<'a> Scheduler<'a> {
     }
 
     /// Handles the tokens of a batch that has ended. The receivers are in the order of `active`.
-    fn handle(&mut self, batch: &Running, served: &mut [ServedRequest]) {
+    fn handle(&mut self, batch: &Running, served: &mut [Request]) {
         let mut receivers = batch.receivers.iter().peekable();
         let mut freed = 0;
         self.active.retain(|request| {
@@ -402,10 +393,10 @@ impl<'a> Scheduler<'a> {
             };
             let served = &mut served[request.request];
             if served.first_token == 0.0 {
-                served.first_token = batch.end;
+                served.first_token = batch.end - served.arrived;
             }
             if *is_last {
-                served.ended = batch.end;
+                served.ended = batch.end - served.arrived;
                 freed += i64::from(request.blocks);
             }
             !is_last
