@@ -25,9 +25,8 @@ pub struct Outcomes {
 /// Requests by objective and outcome. Absent objectives are not configured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ObjectiveTotals {
-    pub ttft: Option<Outcomes>,
-    pub tpot: Option<Outcomes>,
-    pub e2e: Option<Outcomes>,
+    /// The outcomes for TTFT, TPOT and E2E.
+    pub each: [Option<Outcomes>; 3],
     /// The outcomes for all objectives together.
     pub all: Outcomes,
     /// Output tokens of requests that met all objectives. Absent until the length of a request is known.
@@ -118,23 +117,18 @@ impl Outcomes {
 impl ObjectiveTotals {
     /// The same counts with other limits. Requests were judged by the limits of their time. `None` without limits.
     pub fn with_limits(before: Option<Self>, limits: Objectives) -> Option<Self> {
-        let new = limits.any().then(|| Self::new(limits))?;
+        let mut new = limits.any().then(|| Self::new(limits))?;
         let Some(before) = before else { return Some(new) };
-        let kept = |before: Option<Outcomes>, new: Option<Outcomes>| new.map(|new| before.unwrap_or(new));
-        Some(Self {
-            ttft: kept(before.ttft, new.ttft),
-            tpot: kept(before.tpot, new.tpot),
-            e2e: kept(before.e2e, new.e2e),
-            limits,
-            ..before
-        })
+        for (new, before) in new.each.iter_mut().zip(before.each) {
+            *new = new.map(|new| before.unwrap_or(new));
+        }
+        Some(Self { each: new.each, limits, ..before })
     }
 
     /// Every configured objective starts with 0.
     pub fn new(limits: Objectives) -> Self {
-        let zero = |limit: Option<Duration>| limit.map(|_| Outcomes::default());
-        let (ttft, tpot, e2e) = (zero(limits.ttft), zero(limits.tpot), zero(limits.e2e));
-        Self { ttft, tpot, e2e, all: Outcomes::default(), goodput_tokens: None, limits }
+        let each = limits.limits().map(|(_, limit)| limit.map(|_| Outcomes::default()));
+        Self { each, limits, ..Self::default() }
     }
 
     /// Counts requests of which only the histograms are known. If the limit is not the bound of a bucket, they count as
@@ -147,34 +141,30 @@ impl ObjectiveTotals {
         let cancelled = reason(FinishReason::Cancelled);
         let not_met =
             cancelled.saturating_add(reason(FinishReason::Timeout)).saturating_add(reason(FinishReason::Other));
-        let limits = self.limits;
-        let mut judged = [
-            (&mut self.ttft, limits.ttft, RequestHistogram::FirstToken),
-            (&mut self.tpot, limits.tpot, RequestHistogram::PerOutputToken),
-            (&mut self.e2e, limits.e2e, RequestHistogram::EndToEnd),
-        ];
-        let configured = || judged.iter().filter(|(_, limit, _)| limit.is_some());
-        let requests = configured().map(|(.., histogram)| more.of(*histogram).count());
+        let histograms = [RequestHistogram::FirstToken, RequestHistogram::PerOutputToken, RequestHistogram::EndToEnd];
+        let limits = self.limits.limits().into_iter().zip(histograms);
+        let configured = limits.clone().filter(|((_, limit), _)| limit.is_some());
+        let requests = configured.map(|(_, histogram)| more.of(histogram).count());
         let requests = requests.fold(more.of(RequestHistogram::EndToEnd).count(), u64::max);
         let mut all_met = requests;
         // The largest of `missed + unknown` of an objective, and the unknown outcomes of all objectives.
         let (mut most_not_met, mut all_unknown) = (0_u64, 0_u64);
-        for (outcomes, limit, histogram) in &mut judged {
-            let (Some(outcomes), Some(limit)) = (outcomes.as_mut(), *limit) else { continue };
-            let (met, missed) = split_at(more.of(*histogram), limit).unwrap_or_default();
+        for (outcomes, ((_, limit), histogram)) in self.each.iter_mut().zip(limits) {
+            let (Some(outcomes), Some(limit)) = (outcomes, limit) else { continue };
+            let (met, missed) = split_at(more.of(histogram), limit).unwrap_or_default();
             let (met, missed) = (met.saturating_sub(not_met), missed.saturating_sub(cancelled));
             let of_objective = Outcomes { met, missed, unknown: requests - met - missed };
             all_met = all_met.saturating_sub(requests - met);
             most_not_met = most_not_met.max(requests - met);
             all_unknown = all_unknown.saturating_add(of_objective.unknown);
-            if scope == Scope::All || *histogram == RequestHistogram::PerOutputToken {
+            if scope == Scope::All || histogram == RequestHistogram::PerOutputToken {
                 outcomes.add_all(of_objective);
             }
         }
         // Of the requests that missed an objective, as many may be unknown for another one as it has unknown outcomes.
         let all_missed = most_not_met.saturating_sub(all_unknown);
         let all = Outcomes { met: all_met, missed: all_missed, unknown: requests - all_met - all_missed };
-        if scope == Scope::All || limits.tpot.is_some() {
+        if scope == Scope::All || self.limits.tpot.is_some() {
             self.all.add_all(all);
         }
     }
@@ -186,8 +176,7 @@ impl ObjectiveTotals {
 
     /// Counts requests as unknown, so that each objective has an outcome for each of the `completed` requests.
     fn count_unjudged(&mut self, completed: u64) {
-        let objectives = [&mut self.ttft, &mut self.tpot, &mut self.e2e].into_iter().flatten();
-        for outcomes in objectives.chain([&mut self.all]) {
+        for outcomes in self.each.iter_mut().flatten().chain([&mut self.all]) {
             let unjudged = completed.saturating_sub(outcomes.count());
             add(&mut outcomes.unknown, unjudged);
         }
@@ -195,14 +184,10 @@ impl ObjectiveTotals {
 
     /// Counts one request. `all` is unknown if any objective is, else missed if any is, else met.
     pub(crate) fn count(&mut self, served: &Served, scope: Scope) {
-        let [ttft, tpot, e2e] = outcomes(served, &self.limits);
         let (judges_token, judges_rest) = (scope != Scope::WithoutPerToken, scope != Scope::PerToken);
+        let judges = [judges_rest, judges_token, judges_rest];
         let mut all = Outcome::Met;
-        for (outcomes, outcome, judges) in [
-            (&mut self.ttft, ttft, judges_rest),
-            (&mut self.tpot, tpot, judges_token),
-            (&mut self.e2e, e2e, judges_rest),
-        ] {
+        for ((outcomes, outcome), judges) in self.each.iter_mut().zip(outcomes(served, &self.limits)).zip(judges) {
             let (Some(outcomes), Some(outcome)) = (outcomes, outcome) else { continue };
             if judges {
                 outcomes.add(outcome);
@@ -329,9 +314,9 @@ mod tests {
         ] {
             let mut totals = ObjectiveTotals::new(limits);
             totals.count_histograms(more, Scope::All);
-            assert_eq!((totals.ttft.or(totals.tpot), totals.all), (Some(first), all), "{name}");
+            assert_eq!((totals.each[0].or(totals.each[1]), totals.all), (Some(first), all), "{name}");
             if name == "any pairing" {
-                assert_eq!(totals.e2e, Some(o(8, 2, 0)));
+                assert_eq!(totals.each[2], Some(o(8, 2, 0)));
             }
             assert_eq!(totals.goodput_tokens, None, "{name}");
         }
@@ -343,7 +328,7 @@ mod tests {
         let request = Served::of(&times(10.0, 10.1, 12.0), None);
         totals.count(&request, Scope::WithoutPerToken);
         totals.count_histograms(&increase([&[(0.5, 1)], &[(0.05, 1)], &[(2.0, 1)]], &[]), Scope::PerToken);
-        assert_eq!((totals.ttft, totals.tpot), (Some(outcomes(1, 0, 0)), Some(outcomes(1, 0, 0))));
+        assert_eq!((totals.each[0], totals.each[1]), (Some(outcomes(1, 0, 0)), Some(outcomes(1, 0, 0))));
         assert_eq!(totals.all, outcomes(1, 0, 0));
     }
 
@@ -358,7 +343,7 @@ mod tests {
             let at_limit = Served::of(&times(start, start + 0.5, start + 1.0), Some(11));
             let later = Served::of(&times(start, start + 0.500_01, start + 1.000_02), Some(11));
             let totals = counted(limits(500, 50, 1000), &[at_limit, later]);
-            for objective in [totals.ttft, totals.tpot, totals.e2e, Some(totals.all)] {
+            for objective in totals.each.into_iter().chain([Some(totals.all)]) {
                 assert_eq!(objective, Some(outcomes(1, 1, 0)), "{start}");
             }
             assert_eq!(totals.goodput_tokens, Some(11));
@@ -371,7 +356,7 @@ mod tests {
         let slow = Served::of(&times(10.0, 11.0, 12.0), None);
         let fast = Served::of(&times(10.0, 10.1, 12.0), None);
         let totals = counted(limits(500, 50, 0), &[slow, fast, fast, fast]);
-        assert_eq!((totals.ttft, totals.tpot), (Some(outcomes(3, 1, 0)), Some(outcomes(0, 0, 4))));
+        assert_eq!((totals.each[0], totals.each[1]), (Some(outcomes(3, 1, 0)), Some(outcomes(0, 0, 4))));
         assert_eq!(totals.all, outcomes(0, 0, 4));
         let both_known = counted(limits(500, 0, 5000), &[slow, fast, fast, fast]);
         assert_eq!(both_known.all, outcomes(3, 1, 0));
@@ -382,7 +367,7 @@ mod tests {
         let fast = Served { failed: true, ..Served::of(&times(10.0, 10.1, 10.2), Some(3)) };
         let nothing_known = Served { failed: true, ..Served::default() };
         let totals = counted(limits(500, 500, 500), &[fast, nothing_known]);
-        for objective in [totals.ttft, totals.tpot, totals.e2e, Some(totals.all)] {
+        for objective in totals.each.into_iter().chain([Some(totals.all)]) {
             assert_eq!(objective, Some(outcomes(0, 2, 0)));
         }
         assert_eq!(totals.goodput_tokens, Some(0));
@@ -395,7 +380,7 @@ mod tests {
         let of = |transfer, tokens| {
             let request = Served::of_answer(times.arrived, &Answer::of(&times, transfer), tokens);
             let limits = |tpot| limits(0, tpot, 0);
-            let met = |limit| counted(limits(limit), &[request]).tpot.unwrap().met;
+            let met = |limit| counted(limits(limit), &[request]).each[1].unwrap().met;
             (request.time_to_first_token, met(99), met(101), counted(limits(101), &[request]).all)
         };
         let known = outcomes(1, 0, 0);
@@ -410,7 +395,7 @@ mod tests {
         assert_eq!(of(None, Some(2)), (Some(first), 0, 0, outcomes(0, 0, 1)), "the span has no further token");
         // Read as one engine, the span of three tokens would be divided by four.
         let limits = limits(0, 99, 0);
-        assert_eq!(counted(limits, &[Served::of(&times, Some(5))]).tpot.unwrap().met, 1);
+        assert_eq!(counted(limits, &[Served::of(&times, Some(5))]).each[1].unwrap().met, 1);
     }
 
     #[test]

@@ -247,7 +247,7 @@ fn a_request_that_took_200_ms_misses_an_objective_of_150_ms() {
             bench.absorb(&record(iter, Some(*row)));
         }
         bench.engine.settle(false, bench.now + Duration::from_secs(60));
-        let e2e = bench.engine.analysis.objectives.unwrap().e2e.unwrap();
+        let e2e = bench.engine.analysis.objectives.unwrap().each[2].unwrap();
         assert_eq!((e2e.met, e2e.missed), (0, 1), "pytorch: {pytorch}");
     }
 }
@@ -261,7 +261,7 @@ fn the_times_of_rows_are_unknown_if_a_wait_for_a_seat_is_not_told() {
     bench.all(&seated(13, None, None));
     bench.engine.settle(false, bench.now + Duration::from_secs(60));
     let judged = bench.engine.analysis.objectives.unwrap();
-    let unknown = [judged.ttft, judged.tpot, judged.e2e].map(|outcomes| outcomes.unwrap().unknown);
+    let unknown = judged.each.map(|outcomes| outcomes.unwrap().unknown);
     assert_eq!((unknown, judged.all.unknown), ([1, 0, 1], 1));
 }
 

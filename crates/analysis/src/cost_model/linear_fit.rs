@@ -21,7 +21,7 @@ pub struct Prices {
     pub error: f64,
 }
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct LinearFit {
     /// Sums of products of features, weighted by 1 ÷ seconds², so that errors count relative to the iteration.
     products: [[f64; FEATURES]; FEATURES],
@@ -33,19 +33,6 @@ pub(super) struct LinearFit {
     pub(super) costs: Option<[f64; FEATURES]>,
     /// Typical relative error.
     pub(super) error: f64,
-}
-
-impl Default for LinearFit {
-    fn default() -> Self {
-        Self {
-            products: [[0.0; FEATURES]; FEATURES],
-            with_seconds: [0.0; FEATURES],
-            weight: 0.0,
-            since_fit: 0,
-            costs: None,
-            error: f64::INFINITY,
-        }
-    }
 }
 
 impl LinearFit {

@@ -167,7 +167,7 @@ families! {
         ENGINE.counter("nv_trt_llm_request_errors_total").in_default().labels(&["code", "model", "version"])
         .help("Requests that trtllm-serve refused, by HTTP status.").when(&[When::ServerPage]);
     ObjectiveRequests(|engine, series| {
-        let ObjectiveTotals { ttft, tpot, e2e, all, .. } = *engine.objectives()?;
+        let ObjectiveTotals { each: [ttft, tpot, e2e], all, .. } = *engine.objectives()?;
         for (objective, outcomes) in [("ttft", ttft), ("tpot", tpot), ("e2e", e2e), ("all", Some(all))] {
             let Some(Outcomes { met, missed, unknown }) = outcomes else { continue };
             for (outcome, requests) in [("met", met), ("missed", missed), ("unknown", unknown)] {
