@@ -48,11 +48,6 @@ impl Cause {
         TEXTS.sentence(self.name())
     }
 
-    /// The usual remedy. That of a verdict names the setting for the backend of the engine.
-    pub fn usual_remedy(self) -> &'static str {
-        TEXTS.item(self.name(), "Change")
-    }
-
     /// The remedy of a verdict, if the cause has only one.
     pub(crate) fn remedy(self) -> &'static str {
         TEXTS.item(self.name(), "Remedy")
@@ -77,16 +72,6 @@ impl Cause {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_table_of_causes_has_each_remedy() {
-        let document = include_str!("../../../docs/verdict.md");
-        for cause in Cause::ALL.into_iter().filter(|cause| *cause != Cause::None) {
-            let start = format!("| `{}` | {} | ", cause.name(), cause.meaning());
-            let end = format!(" | {} |", cause.usual_remedy());
-            assert!(document.lines().any(|row| row.starts_with(&start) && row.ends_with(&end)), "{start}…{end}");
-        }
-    }
 
     #[test]
     fn each_cause_says_what_shows_that_its_remedy_helped() {
