@@ -294,17 +294,12 @@ impl VerdictInput {
     /// What users notice: missed objectives if there are any, or else times.
     pub fn cost(&self) -> Option<String> {
         let (counts, times) = (&self.now.counts, &self.now.distributions);
-        let missed: Vec<String> = [
-            ("ttft", self.facts.objectives.ttft, counts.ttft),
-            ("tpot", self.facts.objectives.tpot, counts.tpot),
-            ("e2e", self.facts.objectives.e2e, counts.e2e),
-        ]
-        .into_iter()
-        .filter_map(|(name, limit, judged)| {
+        let judged = [counts.ttft, counts.tpot, counts.e2e];
+        let missed = self.facts.objectives.limits().into_iter().zip(judged).filter_map(|((name, limit), judged)| {
             let missed = judged.missed_share().filter(|missed| *missed > 0.0)?;
             Some(format!("{} of requests miss {name}={}", percent(missed), time(limit?.as_secs_f64())))
-        })
-        .collect();
+        });
+        let missed: Vec<String> = missed.collect();
         if !missed.is_empty() {
             return Some(missed.join(", "));
         }

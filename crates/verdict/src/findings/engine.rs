@@ -6,7 +6,7 @@ use trtllm_analysis::window::Span;
 use trtllm_fold::EngineState;
 use trtllm_records::BenchReport;
 
-use super::finding::{Finding, TEXTS};
+use super::finding::{Finding, Rule, TEXTS};
 use crate::cause::Cause;
 use crate::finding_rules;
 use crate::input::VerdictInput;
@@ -70,8 +70,9 @@ pub struct EngineCase<'a> {
 pub fn findings(case: &EngineCase<'_>) -> Vec<Finding> {
     let EngineCase { subject, input, .. } = *case;
     let (span, mut found) = (&input.now, Vec::new());
+    let counted = |rule: &Rule, name, count: f64| rule.about(subject).with(name, count, Unit::Count, None);
     if span.counts.restarts > 0.0 {
-        found.push(RESTARTED.about(subject).with("restarts", span.counts.restarts, Unit::Count, None));
+        found.push(counted(&RESTARTED, "restarts", span.counts.restarts));
     }
     if case.cause != Some(Cause::Statistics)
         && let Some((_, incomplete)) = incomplete(input)
@@ -83,58 +84,47 @@ pub fn findings(case: &EngineCase<'_>) -> Vec<Finding> {
     if matches!(input.facts.state, EngineState::Busy | EngineState::Idle) && failed >= FAILING_SHARE {
         found.push(FAILING.about(subject).with("polls that failed", failed, Unit::Share, FAILING_SHARE));
     }
-    let rejected = [("rejected records", polling.records_rejected), ("rejected values", polling.values_rejected)];
-    let rejected = rejected.into_iter().filter(|(_, count)| *count > 0.0);
-    found.extend(rejected.fold(None, |finding: Option<Finding>, (name, count)| {
-        Some(finding.unwrap_or_else(|| REJECTED.about(subject)).with(name, count, Unit::Count, None))
-    }));
+    if polling.records_rejected + polling.values_rejected > 0.0 {
+        let some = |count: f64| Some(count).filter(|count| *count > 0.0);
+        let rejected = REJECTED.about(subject);
+        let rejected = rejected.with("rejected records", some(polling.records_rejected), Unit::Count, None);
+        found.push(rejected.with("rejected values", some(polling.values_rejected), Unit::Count, None));
+    }
     if span.sampling > 1.0 {
         found.push(SAMPLED.about(subject).with("iterations per record", span.sampling, Unit::Count, 1.0));
     }
     let decoded = span.sums.generation_iterations;
     if case.has_drafted && span.sums.draft_tokens <= 0.0 && decoded >= MANY {
-        found.push(SPECULATION_OFF.about(subject).with(
-            "iterations that decoded without drafts",
-            decoded,
-            Unit::Count,
-            MANY,
-        ));
+        let off = SPECULATION_OFF.about(subject);
+        found.push(off.with("iterations that decoded without drafts", decoded, Unit::Count, MANY));
     }
     let tokens = input.of_iterations(span.sums.work.generation_tokens);
     if let Some([below, above]) =
         case.decoding_step.filter(|[below, _]| input.facts.is_pytorch && tokens >= below.work.generation_tokens)
     {
-        let step = DECODING_STEP.about(subject).with(
-            "decoded tokens below the step",
-            below.work.generation_tokens,
-            Unit::Count,
-            None,
-        );
-        let step = step.with("time of such an iteration", below.seconds, Unit::Seconds, None);
-        let step = step.with("decoded tokens above the step", above.work.generation_tokens, Unit::Count, None);
+        let step = counted(&DECODING_STEP, "decoded tokens below the step", below.work.generation_tokens)
+            .with("time of such an iteration", below.seconds, Unit::Seconds, None)
+            .with("decoded tokens above the step", above.work.generation_tokens, Unit::Count, None);
         found.push(step.with("time of such an iteration", above.seconds, Unit::Seconds, None));
     }
     found.extend(newer(subject, case.unread_keys, case.missing_endpoints));
     if case.has_no_latencies && case.completed >= SOME_REQUESTS && span.counts.completed > 0.0 {
-        found.push(NO_LATENCIES.about(subject).with("completed requests", case.completed, Unit::Count, None));
+        found.push(counted(&NO_LATENCIES, "completed requests", case.completed));
     }
     if input.facts.notices.first_token_is_early && span.distributions.ttft.count > 0.0 {
         found.push(FIRST_TOKEN_EARLY.about(subject));
     }
     if input.lacks_reasons() && input.failures().0 > 0.0 {
         let (missing, share) = input.without_reason();
-        let without =
-            WITHOUT_REASON.about(subject).with("requests without a finish reason", missing, Unit::Count, None);
+        let without = counted(&WITHOUT_REASON, "requests without a finish reason", missing);
         found.push(without.with("their share", share, Unit::Share, crate::input::WITHOUT_REASON));
     }
     let counts = &span.counts;
     if counts.all.missed_share().is_none() && counts.unjudged > 0.0 {
-        let unknown = OBJECTIVES_UNKNOWN.about(subject);
-        found.push(unknown.with("requests with an unknown outcome", counts.unjudged, Unit::Count, None));
+        found.push(counted(&OBJECTIVES_UNKNOWN, "requests with an unknown outcome", counts.unjudged));
     }
     if case.has_no_goodput && counts.all.met > 0.0 {
-        let met = GOODPUT_UNKNOWN.about(subject);
-        found.push(met.with("requests that met all objectives", counts.all.met, Unit::Count, None));
+        found.push(counted(&GOODPUT_UNKNOWN, "requests that met all objectives", counts.all.met));
     }
     found.extend(case.bench.and_then(|bench| below_benchmark(case, bench)));
     found

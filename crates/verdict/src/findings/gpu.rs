@@ -61,12 +61,8 @@ fn of_gpu(gpu: &Gpu, window: Option<&GpuWindow>, found: &mut Vec<Finding>) {
     let reasons = readings.clocks_event_reasons.into_iter().flat_map(ClockReasons::names);
     let reasons: Vec<&str> = reasons.filter(|reason| FAULTS.contains(reason)).collect();
     let heat = |finding: Finding| {
-        finding.with("temperature in °C", readings.temperature_celsius.gpu, Unit::Count, None).with(
-            "power",
-            readings.power_usage_watts,
-            Unit::Watts,
-            None,
-        )
+        let finding = finding.with("temperature in °C", readings.temperature_celsius.gpu, Unit::Count, None);
+        finding.with("power", readings.power_usage_watts, Unit::Watts, None)
     };
     if throttled >= THROTTLED_SHARE || !reasons.is_empty() {
         let by = match reasons.is_empty() {
@@ -78,9 +74,8 @@ fn of_gpu(gpu: &Gpu, window: Option<&GpuWindow>, found: &mut Vec<Finding>) {
         found.push(heat(finding.with("time throttled", throttled.min(1.0), Unit::Share, THROTTLED_SHARE)));
     }
     if span.throttled_by_power >= CAPPED_SHARE {
-        let finding =
-            CAPPED.about(&*subject).with("time throttled", span.throttled_by_power, Unit::Share, CAPPED_SHARE);
-        found.push(heat(finding));
+        let finding = CAPPED.about(&*subject);
+        found.push(heat(finding.with("time throttled", span.throttled_by_power, Unit::Share, CAPPED_SHARE)));
     }
     let action = readings.health.recovery_action.map_or(0.0, |action| action as f64);
     if span.xids > 0.0 || span.ecc_errors > 0.0 || action > 0.0 {

@@ -185,14 +185,10 @@ fn decoding_alone(input: &VerdictInput) -> Option<(Cause, Found)> {
         false => times.tpot.quantile(0.95)? >= HURT_PER_TOKEN,
     };
     slow.then(|| {
+        let limit = input.facts.objectives.tpot.map(|limit| limit.as_secs_f64());
         let found = input
             .found(format!("Decoding takes {} for each token, and nothing delays it.", time(each)))
-            .with(
-                "time for each token",
-                each,
-                Unit::Seconds,
-                input.facts.objectives.tpot.map(|limit| limit.as_secs_f64()),
-            )
+            .with("time for each token", each, Unit::Seconds, limit)
             .with("mean time of a request", times.e2e.mean(), Unit::Seconds, None)
             .with("mean requests in the batch", input.of_iterations(input.now.sums.scheduled), Unit::Count, None)
             .with("time of an iteration without work", input.costs.map(|costs| costs.base), Unit::Seconds, None)
