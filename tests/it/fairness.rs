@@ -197,10 +197,13 @@ fn kinds_of_input_that_are_flooded_cost_honest_peers_of_each_kind_nothing() {
     const EACH: u64 = 3;
     let folder = tempfile::tempdir().unwrap();
     let (a, b) = (folder.path().join("a"), folder.path().join("b"));
-    let drip = dripping_server(format!("[{}", &record(1, 900_000)[..200_000]).into_bytes());
-    let sources = [drip, server_of(1, 300_000), format!("socket:{}", a.display()), format!("socket:{}", b.display())];
+    // More than there are permits for long answers.
+    let [first, second, third] =
+        [(); 3].map(|()| dripping_server(format!("[{}", &record(1, 900_000)[..200_000]).into_bytes()));
+    let [a_source, b_source] = [&a, &b].map(|path| format!("socket:{}", path.display()));
+    let sources = [first, second, third, server_of(1, 300_000), a_source, b_source];
     let mut arguments = vec!["--poll.interval", "50ms"];
-    for (source, model) in sources.iter().zip(["drip", "answers", "a", "b"]) {
+    for (source, model) in sources.iter().zip(["drip-1", "drip-2", "drip-3", "answers", "a", "b"]) {
         arguments.extend(["--source", source, "--model", model]);
     }
     let daemon = Daemon::start(&arguments);

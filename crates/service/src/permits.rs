@@ -87,14 +87,21 @@ impl Permits {
     }
 }
 
-/// When some work must have ended. The time in which it waits for permits does not count.
+/// A deadline that is noticed later than this has passed while the process did not run.
+const LATE: Duration = Duration::from_millis(500);
+
+/// When some work must have ended. The time in which it waits for permits does not count. If the process did not run when the deadline
+/// passed, the work gets all of its time again: nobody was slow.
 #[derive(Debug, Clone, Copy)]
-pub struct Deadline(Instant);
+pub struct Deadline {
+    limit: Duration,
+    at: Instant,
+}
 
 impl Deadline {
     #[must_use]
     pub fn after(limit: Duration) -> Self {
-        Self(Instant::now() + limit)
+        Self { limit, at: Instant::now() + limit }
     }
 
     /// Does a part of the work. Fails if the deadline passes. The caller pins the work, because an async function that gets a
@@ -108,11 +115,15 @@ impl Deadline {
     }
 
     async fn run_counting<T>(&mut self, mut work: impl Future<Output = T> + Unpin) -> Result<T, Elapsed> {
-        let (deadline, before) = (self.0, WAITED.with(Waited::total));
+        let (mut deadline, mut before) = (self.at, WAITED.with(Waited::total));
         loop {
-            let ended = tokio::time::timeout_at(self.0, &mut work).await;
-            let until = std::mem::replace(&mut self.0, deadline + (WAITED.with(Waited::total) - before));
-            if ended.is_ok() || until == self.0 {
+            let ended = tokio::time::timeout_at(self.at, &mut work).await;
+            let waited = WAITED.with(Waited::total);
+            if self.at.elapsed() > LATE {
+                (deadline, before) = (Instant::now() + self.limit, waited);
+            }
+            let until = std::mem::replace(&mut self.at, deadline + (waited - before));
+            if ended.is_ok() || until == self.at {
                 return ended;
             }
         }
@@ -199,6 +210,19 @@ mod tests {
         let started = Instant::now();
         assert!(timeout(5 * SECOND, work).await.is_err());
         assert_eq!(started.elapsed(), 7 * SECOND);
+    }
+
+    /// The process stops for 15 s. The work then needs two or six seconds more.
+    #[tokio::test(start_paused = true)]
+    async fn work_whose_deadline_passes_while_the_process_does_not_run_gets_its_time_again() {
+        for (rest, in_time) in [(2, true), (6, false)] {
+            let work = pin!(async {
+                tokio::time::sleep(SECOND).await;
+                tokio::time::advance(15 * SECOND).await;
+                tokio::time::sleep(rest * SECOND).await;
+            });
+            assert_eq!(timeout(5 * SECOND, work).await.is_ok(), in_time, "{rest} s");
+        }
     }
 
     #[tokio::test(start_paused = true)]
