@@ -10,8 +10,8 @@ use tokio::task::JoinSet;
 use crate::cli::Cli;
 use trtllm_config::{DEFAULT_MODEL, EngineConfig, SourceSpec, local_port, server_key};
 use trtllm_engines::{EngineOrigin, EngineSlot, SourceIndex, State};
+use trtllm_intake::Intake;
 use trtllm_intake::poll::{Driver, DriverEvent, DriverEvents, End, Schedule};
-use trtllm_intake::{Feed, Intake};
 use trtllm_page::metrics::catalog::not_read::unknown_keys;
 use trtllm_recording::recorder::Recorder;
 use trtllm_records::gpu::PodName;
@@ -263,7 +263,7 @@ impl Drivers {
         &mut self,
         slot: Arc<EngineSlot>,
         report: Option<Arc<BenchReport>>,
-        open: impl Future<Output = Result<impl Into<Feed> + Send, OpenError>> + Send + 'static,
+        open: impl Future<Output = Result<Source, OpenError>> + Send + 'static,
         stop: Shutdown,
         events: DriverEvents,
         alive: Option<Trigger>,
@@ -276,7 +276,7 @@ impl Drivers {
         };
         let mut intake = Intake::new(Arc::clone(&slot), stale_after);
         intake.find_unknown_keys_with(unknown_keys);
-        intake.compare_with(report);
+        slot.lock().source.bench_report = report;
         if let Some(recorder) = &self.recorder {
             intake.record_to(recorder.engine(&slot.name));
         }

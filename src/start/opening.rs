@@ -1,12 +1,11 @@
 //! Opens the sources of engines. Each future may take as long as it needs; its driver drops it at shutdown.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use trtllm_config::SourceSpec;
-use trtllm_intake::{Feed, Playback};
 use trtllm_service::shutdown::Shutdown;
 use trtllm_service::unix_socket::Activated;
 #[cfg(feature = "executor")]
@@ -17,6 +16,7 @@ use trtllm_sources::iteration_log::FollowedLog;
 use trtllm_sources::orchestrator::Orchestrator;
 use trtllm_sources::otlp::Otlp;
 use trtllm_sources::perf_metrics_dir::PerfMetricsDir;
+use trtllm_sources::playback::Playback;
 use trtllm_sources::replay::Replay;
 use trtllm_sources::simulated::Simulated;
 #[cfg(feature = "executor")]
@@ -25,8 +25,8 @@ use trtllm_sources::socket::{Ingest, IngestListener, Naming, Publishers};
 use trtllm_sources::trtllm_serve::TrtllmServe;
 use trtllm_sources::{Blocking, OpenError, Source};
 
-/// A future that opens the source of one engine, or its recording.
-pub(super) type Opening = Pin<Box<dyn Future<Output = Result<Feed, OpenError>> + Send>>;
+/// A future that opens the source of one engine.
+pub(super) type Opening = Pin<Box<dyn Future<Output = Result<Source, OpenError>> + Send>>;
 
 /// Sources that a reload has removed and that are still closing. A new source may need the path or the GPU of one of them.
 pub(super) type Leaving = Vec<Shutdown>;
@@ -65,7 +65,7 @@ pub(super) async fn listen(
 pub(super) fn open(source: SourceSpec, sockets: IngestSockets, leaving: Leaving) -> Opening {
     Box::pin(async move {
         left(leaving).await;
-        Ok(Feed::Source(match source {
+        Ok(match source {
             SourceSpec::Socket(path) => {
                 Source::Socket(Ingest::bind(&path, &sockets.activated, &sockets.publishers).await?)
             }
@@ -76,13 +76,15 @@ pub(super) fn open(source: SourceSpec, sockets: IngestSockets, leaving: Leaving)
             SourceSpec::Otlp(receiver) => Source::Otlp(Box::new(Otlp::open(receiver).await?)),
             SourceSpec::PerfMetrics(dir) => Source::PerfMetrics(PerfMetricsDir::open(dir).await?),
             SourceSpec::Replay { path, engine, pace } if path.is_dir() => {
-                return Ok(Feed::Recording(Blocking::new(Playback::open(path, engine, pace).await?)));
+                let open = move |path: &Path| Playback::open(path, engine.as_deref(), pace);
+                Source::Recording(Box::new(Blocking::open(path, open).await?))
             }
             SourceSpec::Replay { path, pace, .. } => {
-                Source::Replay(Box::new(Blocking::new(Replay::open(path, pace).await?)))
+                Source::Replay(Box::new(Blocking::open(path, move |path| Replay::open(path, pace)).await?))
             }
             SourceSpec::Log { path, from_start } => {
-                Source::Log(Box::new(Blocking::new(FollowedLog::new(path, from_start))))
+                let target = format!("log:{}", path.display());
+                Source::Log(Box::new(Blocking::new(target, FollowedLog::new(path, from_start))))
             }
             #[cfg(feature = "executor")]
             SourceSpec::Executor(hosting) => Source::Executor(ExecutorThread::start(*hosting)?),
@@ -101,6 +103,6 @@ pub(super) fn open(source: SourceSpec, sockets: IngestSockets, leaving: Leaving)
                 tracing::error!("a search was opened as the source of an engine; please report this as a bug");
                 std::future::pending().await
             }
-        }))
+        })
     })
 }

@@ -21,7 +21,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("trtllm-fold", &["trtllm-records"]),
     ("trtllm-gpu", &["trtllm-records"]),
     ("trtllm-recording", &["trtllm-records", "trtllm-service"]),
-    ("trtllm-sources", &["trtllm-bridge", "trtllm-records", "trtllm-service", "trtllm-sim"]),
+    ("trtllm-sources", &["trtllm-bridge", "trtllm-recording", "trtllm-records", "trtllm-service", "trtllm-sim"]),
     ("trtllm-analysis", &["trtllm-fold", "trtllm-records"]),
     ("trtllm-verdict", &["trtllm-analysis", "trtllm-fold", "trtllm-records"]),
     ("trtllm-what-if", &["trtllm-analysis", "trtllm-fold", "trtllm-records"]),
@@ -67,10 +67,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "trtllm-what-if",
         ],
     ),
-    (
-        "trtllm-config",
-        &["trtllm-engines", "trtllm-intake", "trtllm-page", "trtllm-records", "trtllm-service", "trtllm-sources"],
-    ),
+    ("trtllm-config", &["trtllm-engines", "trtllm-page", "trtllm-records", "trtllm-service", "trtllm-sources"]),
     (
         "trtllm-doctor",
         &[

@@ -14,7 +14,7 @@ use trtllm_engines::State;
 use trtllm_fold::lifecycle::Stages;
 use trtllm_fold::request_totals::RequestTotals;
 use trtllm_fold::{EngineTotals, Latest};
-use trtllm_intake::{Feed, Intake, Moment, Playback};
+use trtllm_intake::{Intake, Moment};
 use trtllm_recording::recorder::{Recorder, RecorderConfig};
 use trtllm_recording::{Entry, Line, LineWriter, OpenRecordingError, RecordedMoment, Recording, directory, frame};
 use trtllm_records::Objectives;
@@ -24,9 +24,10 @@ use trtllm_records::{
     BenchReport, EngineAbout, EngineName, IterationStats, Message, PerfMetricsEntry, RecorderCounts,
     RequestStatsPerIteration, StepTimes,
 };
+use trtllm_sources::playback::Playback;
 use trtllm_sources::prometheus_text::parse_server_metrics;
 use trtllm_sources::replay::{Pace, Replay};
-use trtllm_sources::trtllm_json::{self, StatisticsArray, parse_line, parse_perf_metrics};
+use trtllm_sources::trtllm_json::{self, parse_line, parse_perf_metrics, parse_records};
 use trtllm_sources::{Batch, Blocking, Presence, bench_report};
 
 use crate::support;
@@ -44,8 +45,7 @@ fn all_messages() -> Vec<Message> {
     for entry in fs::read_dir("tests/fixtures").unwrap() {
         let name = entry.unwrap().file_name().into_string().unwrap();
         if name.starts_with("metrics_") && name.ends_with(".json") {
-            let all = trtllm_json::ArrayPosition::default();
-            StatisticsArray::Records.parse_rest(payload(&name).to_string().as_bytes(), all, &mut batch).unwrap();
+            parse_records(payload(&name).to_string().as_bytes(), &mut batch).unwrap();
         }
     }
     parse_perf_metrics(payload("perf_metrics_SHAPE.json").to_string().as_bytes(), &mut batch).unwrap();
@@ -220,15 +220,14 @@ fn replay(path: &Path, engine: Option<&str>) -> (Seen, u64) {
     let mut intake = Intake::new(Arc::clone(&state.slots()[0]), Duration::from_secs(15));
     let (path, engine) = (path.to_owned(), engine.map(str::to_owned));
     let whole = async move {
-        let opened = Playback::open(path, engine, Pace::Recorded(f64::INFINITY)).await.unwrap();
-        let (mut feed, mut torn) = (Feed::Recording(Blocking::new(opened)), 0);
+        let open = move |path: &Path| Playback::open(path, engine.as_deref(), Pace::Recorded(f64::INFINITY));
+        let (mut source, mut torn) = (Blocking::open(path, open).await.unwrap(), 0);
         let mut batch = Batch::default();
         loop {
-            let presence = feed.poll(&mut batch).await.unwrap();
+            let presence = source.poll(&mut batch).await.unwrap();
             let (ended, rejected) = (batch.ended, batch.rejected);
             assert_eq!(rejected.iter().sum::<u64>(), rejected[3], "only cut frames are left out");
             torn += rejected[3];
-            intake.absorb_lines(feed.take_lines(), Instant::now());
             intake.end_poll(&mut batch, Duration::ZERO, Ok(presence), Moment::now());
             if ended {
                 return torn;

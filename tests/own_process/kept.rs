@@ -7,11 +7,11 @@ use std::path::Path;
 use allocation_counter::{AllocationInfo, measure};
 use trtllm_engines::State;
 use trtllm_http::views::api;
-use trtllm_intake::{Feed, Playback};
 use trtllm_recording::{FORMAT, directory, frame};
 use trtllm_records::{EngineName, IterationStats, RECENT_RECORDS};
 use trtllm_service::file_text;
 use trtllm_service::process::give_back_memory;
+use trtllm_sources::playback::Playback;
 use trtllm_sources::prometheus_text::{MAX_PAGE, parse_server_metrics};
 use trtllm_sources::replay::{Pace, Replay};
 use trtllm_sources::{Batch, Blocking, Source};
@@ -53,19 +53,17 @@ fn replay(path: &Path) -> (AllocationInfo, usize) {
     // A replay needs a multi-threaded runtime, which can move other tasks to another thread.
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let (path, pace) = (path.to_owned(), Pace::Recorded(f64::INFINITY));
-    let mut feed = match path.is_dir() {
-        true => Feed::Recording(Blocking::new(runtime.block_on(Playback::open(path, None, pace)).unwrap())),
-        false => {
-            Feed::Source(Source::Replay(Box::new(Blocking::new(runtime.block_on(Replay::open(path, pace)).unwrap()))))
-        }
+    let mut source = match path.is_dir() {
+        true => Source::Recording(Box::new(Blocking::new(String::new(), Playback::open(&path, None, pace).unwrap()))),
+        false => Source::Replay(Box::new(Blocking::new(String::new(), Replay::open(&path, pace).unwrap()))),
     };
     let (mut batch, mut messages) = (Batch::default(), 0);
     let allocated = measure(|| {
         runtime.block_on(async {
             while !batch.ended {
                 // A line may be invalid or too long.
-                let _ = feed.poll(&mut batch).await;
-                messages += batch.drain().count() + feed.take_lines().len();
+                let _ = source.poll(&mut batch).await;
+                messages += batch.drain().count() + std::mem::take(&mut batch.lines).len();
             }
         });
     });

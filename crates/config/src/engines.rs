@@ -4,12 +4,12 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-use trtllm_intake::Playback;
 #[cfg(feature = "executor")]
 use trtllm_sources::executor;
 #[cfg(feature = "executor")]
 use trtllm_sources::hosting::Hosting;
 use trtllm_sources::perf_metrics_dir::LinesDir;
+use trtllm_sources::playback::Playback;
 use trtllm_sources::replay::Replay;
 use trtllm_sources::simulated::Simulated;
 #[cfg(feature = "executor")]
@@ -101,7 +101,9 @@ fn can_be_opened(source: &SourceSpec) -> Result<(), String> {
         SourceSpec::Orchestrator(access) => access.check(),
         SourceSpec::PerfMetrics(dir) => dir.check(),
         SourceSpec::Socket(path) => socket::check(path),
-        SourceSpec::Replay { path, engine, pace } if path.is_dir() => Playback::check(path, engine.as_deref(), *pace),
+        SourceSpec::Replay { path, engine, pace } if path.is_dir() => {
+            Playback::open(path, engine.as_deref(), *pace).map(drop)
+        }
         SourceSpec::Replay { path, pace, .. } => Replay::check(path, *pace),
         SourceSpec::Log { path, .. } => iteration_log::check(path),
         SourceSpec::Kubernetes(selection) => selection.check(),

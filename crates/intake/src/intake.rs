@@ -13,9 +13,8 @@ use trtllm_fold::{EngineState, Implausible, SEVERAL_ENGINES};
 use trtllm_recording::recorder::EngineRecorder;
 use trtllm_recording::{Entry, Line, RecordedMoment, Settled};
 use trtllm_records::gpu::Gpu;
-use trtllm_records::{
-    BenchReport, EngineAbout, EngineSettings, ErrorKind, Message, PollFailure, RejectCounts, RejectReason,
-};
+use trtllm_records::source::{has_only_requests, is_iteration_log};
+use trtllm_records::{EngineAbout, EngineSettings, ErrorKind, Message, PollFailure, RejectCounts, RejectReason};
 use trtllm_service::printable::one_line;
 use trtllm_sources::{Batch, OpenError, Presence, SourceError};
 
@@ -76,19 +75,22 @@ pub struct Intake {
     recorder: Option<EngineRecorder>,
     /// Restarts of the engine until the last poll.
     restarts: u64,
-    /// Only in a replay: the moment at which the recorded lines were received.
-    recorded: Option<Moment>,
+    /// Only in a replay.
+    replayed: Option<ReplayedPolls>,
+}
+
+/// The result of the polls in a recording, at the last line that was folded.
+#[derive(Debug, Default)]
+struct ReplayedPolls {
+    failure: Option<PollFailure>,
+    is_disconnected: bool,
 }
 
 impl Intake {
     #[must_use]
     pub fn new(slot: Arc<EngineSlot>, stale_after: Duration) -> Self {
         slot.lock().observed = ObservedEngine::new(stale_after).with_objectives(slot.name.objectives);
-        {
-            let source = &mut slot.lock().source;
-            source.only_log = slot.name.source == "log";
-            source.only_requests = matches!(slot.name.source, "perf-metrics" | "otlp");
-        }
+        set_kind(&mut slot.lock(), slot.name.source);
         Self {
             state: EngineState::Starting,
             log: SourceLog::new(slot.name.clone()),
@@ -97,7 +99,7 @@ impl Intake {
             implausible: 0,
             recorder: None,
             restarts: 0,
-            recorded: None,
+            replayed: None,
             slot,
         }
     }
@@ -115,11 +117,6 @@ impl Intake {
         self.unknown_keys = Some(unknown_keys);
     }
 
-    /// Publishes the numbers of this benchmark with those of the engine.
-    pub fn compare_with(&mut self, report: Option<Arc<BenchReport>>) {
-        self.slot.lock().source.bench_report = report;
-    }
-
     /// The engine, locked.
     pub fn engine(&self) -> LockedEngine<'_> {
         self.slot.lock()
@@ -131,9 +128,10 @@ impl Intake {
     }
 
     /// Folds one line of a recording as of its moment, as the exporter that wrote it did.
-    fn fold_entry(&mut self, engine: &mut Engine, entry: &Entry, at: Moment, now: Instant) -> Result<(), Implausible> {
-        self.recorded = Some(at);
-        match entry {
+    fn fold_line(&mut self, engine: &mut Engine, line: &Line, now: Instant) -> Result<(), Implausible> {
+        let (at, polls) = (Moment::recorded(line.at), self.replayed.get_or_insert_default());
+        match &line.entry {
+            Entry::Header(header) => set_kind(engine, &header.source),
             Entry::Message(message) => {
                 let folded = fold_message(engine, message, at);
                 if matches!(message, Message::Record(_)) {
@@ -145,12 +143,18 @@ impl Intake {
                 settle(engine, *from_ring, *drained_unparsed, at)
             }
             Entry::About(about) => learn(engine, (**about).clone()),
-            Entry::Dropped(_) => {
+            Entry::Dropped(messages) => {
                 engine.observed.settle_all(at.instant);
                 engine.observed.resume();
+                // If the polls of the next process fail, its first lines say so.
+                if *messages == 0 {
+                    *polls = ReplayedPolls::default();
+                }
             }
-            // These are not folded: a replay reports the recorded failure itself, and other readers use the GPU readings.
-            Entry::Header(_) | Entry::Failing(_) | Entry::Disconnected(_) | Entry::Gpu(_) => {}
+            Entry::Failing(failure) => polls.failure.clone_from(failure),
+            Entry::Disconnected(is_disconnected) => polls.is_disconnected = *is_disconnected,
+            // Other readers use the readings of GPUs.
+            Entry::Gpu(_) => {}
         }
         Ok(())
     }
@@ -169,43 +173,30 @@ impl Intake {
         if self.recorder.is_some() { Moment::recorded(at.to_record()) } else { at }
     }
 
-    /// Folds the messages, gives them to the recorder, and keeps the last records for the API.
+    /// Folds the messages and lines, gives them to the recorder, and keeps the last records for the API.
     fn fold_messages(&mut self, engine: &mut Engine, batch: &mut Batch, at: Moment) {
         let at = self.recordable(at);
         let most = self.slot.most_records();
-        let mut not_kept = records_in(&batch.messages).saturating_sub(most);
-        for mut message in batch.drain() {
-            let folded = fold_message(engine, &message, at);
-            self.note_folded(folded);
-            keep_record(engine, &mut message, &mut not_kept, most);
-            if let Some(recorder) = &mut self.recorder {
-                recorder.message(message, at.to_record());
-            }
-        }
-    }
-
-    /// Folds lines of a recording, and gives them to the recorder as they are. The lines belong to a poll that has not ended.
-    pub fn absorb_lines(&mut self, lines: Vec<Line>, now: Instant) {
-        if lines.is_empty() {
-            return;
-        }
-        let slot = Arc::clone(&self.slot);
-        let engine = &mut **slot.lock();
-        let most = self.slot.most_records();
-        let mut not_kept = records_in(
-            lines
-                .iter()
-                .filter_map(|line| if let Entry::Message(message) = &line.entry { Some(message) } else { None }),
-        )
-        .saturating_sub(most);
-        for mut line in lines {
-            let folded = self.fold_entry(engine, &line.entry, Moment::recorded(line.at), now);
+        let records = batch.messages.iter().filter(|message| matches!(message, Message::Record(_))).count();
+        let recorded =
+            batch.lines.iter().filter(|line| matches!(line.entry, Entry::Message(Message::Record(_)))).count();
+        let mut not_kept = (records + recorded).saturating_sub(most);
+        for mut line in std::mem::take(&mut batch.lines) {
+            let folded = self.fold_line(engine, &line, at.instant);
             self.note_folded(folded);
             if let Entry::Message(message) = &mut line.entry {
                 keep_record(engine, message, &mut not_kept, most);
             }
             if let Some(recorder) = &mut self.recorder {
                 recorder.line(line);
+            }
+        }
+        for mut message in batch.drain() {
+            let folded = fold_message(engine, &message, at);
+            self.note_folded(folded);
+            keep_record(engine, &mut message, &mut not_kept, most);
+            if let Some(recorder) = &mut self.recorder {
+                recorder.message(message, at.to_record());
             }
         }
     }
@@ -227,6 +218,16 @@ impl Intake {
         let slot = Arc::clone(&self.slot);
         let engine = &mut **slot.lock();
         self.fold_messages(engine, batch, at);
+        let replayed = self.replayed.as_ref().filter(|_| !batch.ended && result.is_ok());
+        let recorded = replayed.and_then(|polls| polls.failure.clone()).map(SourceError::Recorded);
+        let result = match &recorded {
+            Some(failure) => Err(failure),
+            None if replayed.is_some_and(|polls| polls.is_disconnected) => Ok(Presence::Disconnected),
+            None => result,
+        };
+        if let Some(polls) = &self.replayed {
+            batch.connections = polls.is_disconnected.then_some(0);
+        }
         let restarts = engine.observed.fold.totals.engine_restarts;
         // A server that answers again, or counts from 0, may have been replaced by one of an older release. So its keys
         // are collected from the start again.
@@ -235,7 +236,7 @@ impl Intake {
             engine.source.unread_keys = None;
         }
         // A recording has a line of its own for the end of each poll: [`Entry::Settled`].
-        if self.recorded.is_none() {
+        if self.replayed.is_none() {
             settle(engine, batch.from_ring, batch.drained_unparsed, at);
             if batch.ended {
                 engine.observed.settle_all(at.instant);
@@ -251,7 +252,7 @@ impl Intake {
             }
         }
         if let Some(recorder) = &mut self.recorder {
-            if self.recorded.is_none() {
+            if self.replayed.is_none() {
                 let at = at.to_record();
                 recorder.polled(result.err().map(failure), at);
                 // Before its first answer, the engine is starting.
@@ -280,7 +281,7 @@ impl Intake {
         if engine.source.up || (result.is_ok() && engine.source.last_success_us.is_none()) {
             engine.observed.fold.health.answered(at.instant);
         }
-        if batch.only_requests && engine.source.up {
+        if engine.source.only_requests && engine.source.up {
             engine.observed.fold.health.requests_ended(at.instant, self.has_messages);
         }
         self.note_failure(engine, result.err(), at);
@@ -288,9 +289,9 @@ impl Intake {
         batch.rejected[RejectReason::Implausible as usize] += std::mem::take(&mut self.implausible) + impossible.rows;
         self.note_rejections(engine, &batch.rejected, &impossible.values, at.instant);
         engine.source.only_log |= batch.only_log;
-        let (only_requests, notice) = (batch.only_requests, batch.notice);
+        let notice = batch.notice;
         batch.clear();
-        self.note_changes_of_the_engine(engine, only_requests, notice, at.instant);
+        self.note_changes_of_the_engine(engine, notice, at.instant);
         // A poll that fails does not show what is missing.
         if result.is_ok() {
             self.log.notice(engine.source.notice, at.instant);
@@ -396,16 +397,10 @@ impl Intake {
     }
 
     /// Logs restarts and lost records, and sets the notice: `notice`, or else that requests end but no records arrive.
-    fn note_changes_of_the_engine(
-        &mut self,
-        engine: &mut Engine,
-        only_requests: bool,
-        notice: Option<&'static str>,
-        now: Instant,
-    ) {
+    fn note_changes_of_the_engine(&mut self, engine: &mut Engine, notice: Option<&'static str>, now: Instant) {
         self.log.losses(&engine.observed.fold.totals, now);
-        engine.source.only_requests = only_requests;
-        engine.source.records_missing = !only_requests && engine.observed.fold.health.records_are_missing(now);
+        engine.source.records_missing =
+            !engine.source.only_requests && engine.observed.fold.health.records_are_missing(now);
         let several = engine.observed.fold.has_several_engines().then_some(SEVERAL_ENGINES);
         engine.source.notice = several.or(notice).or(engine.source.records_missing.then_some(MISSING_RECORDS));
     }
@@ -417,8 +412,10 @@ impl Intake {
     }
 }
 
-fn records_in<'m>(messages: impl IntoIterator<Item = &'m Message>) -> usize {
-    messages.into_iter().filter(|message| matches!(message, Message::Record(_))).count()
+/// Notes what an engine with this kind of source does not tell.
+fn set_kind(engine: &mut Engine, kind: &str) {
+    engine.source.only_requests = has_only_requests(kind);
+    engine.source.only_log = is_iteration_log(kind);
 }
 
 /// Keeps a copy of a record for the API, unless it is one of the first `not_kept` of its poll.
@@ -677,8 +674,7 @@ mod tests {
                     if replayed {
                         let settled = Entry::Settled(Settled { from_ring: true, drained_unparsed });
                         let entries = messages.into_iter().map(Entry::Message).chain([settled]);
-                        let lines = entries.map(|entry| Line { at: at.to_record(), entry }).collect();
-                        intake.absorb_lines(lines, at.instant);
+                        batch.lines = entries.map(|entry| Line { at: at.to_record(), entry }).collect();
                     } else {
                         (batch.messages, batch.from_ring, batch.drained_unparsed) = (messages, true, drained_unparsed);
                     }

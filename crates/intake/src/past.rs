@@ -12,7 +12,7 @@ use trtllm_recording::{Entry, Header, Line, OpenRecordingError, RecordedMoment, 
 use trtllm_records::gpu::{EngineGpus, GpuInventory, NvmlState};
 use trtllm_records::{EngineName, Objectives};
 use trtllm_sources::iteration_log::LoggedMessages;
-use trtllm_sources::{Batch, Presence, SourceError};
+use trtllm_sources::{Batch, Presence};
 
 use crate::intake::{Intake, Moment};
 
@@ -37,13 +37,10 @@ pub struct PastEngine {
     /// Number of segments with a damaged frame. What follows it in the segment was not read.
     pub damaged_segments: u64,
     intake: Intake,
-    /// Lines that wait to be folded.
-    lines: Vec<Line>,
+    /// Its lines wait to be folded.
+    batch: Batch,
     gpus: GpuInventory,
     serving: EngineGpus,
-    only_requests: bool,
-    failure: Option<SourceError>,
-    is_disconnected: bool,
     /// The moment of the last line, on the clock of the past.
     last: RecordedMoment,
     /// Difference between the clock of the past and the clock of the recorded process.
@@ -76,7 +73,7 @@ pub fn engine_at(
             return Ok(past);
         }
         match (&mut past, entry) {
-            (None, Entry::Header(header)) => past = Some(PastEngine::new(&header, at)),
+            (None, Entry::Header(header)) => past = Some(PastEngine::new(header, at)),
             (Some(past), entry) => past.absorb(at, entry),
             (None, _) => {}
         }
@@ -113,7 +110,7 @@ pub fn engine_of_log(
                 objectives: Objectives::default(),
                 stale_after_ms: 15_000,
             };
-            PastEngine::new(&header, at)
+            PastEngine::new(Box::new(header), at)
         });
         past.absorb(at, Entry::Message(message));
     }
@@ -125,8 +122,8 @@ pub fn engine_of_log(
 }
 
 impl PastEngine {
-    fn new(header: &Header, at: RecordedMoment) -> Self {
-        let Header { model, version, labels, source, objectives, session, stale_after_ms, .. } = header;
+    fn new(header: Box<Header>, at: RecordedMoment) -> Self {
+        let Header { model, version, labels, source, objectives, session, stale_after_ms, .. } = &*header;
         let name = EngineName {
             model: model.clone(),
             version: version.clone(),
@@ -137,21 +134,20 @@ impl PastEngine {
         };
         let state = Arc::new(State::new(vec![name]));
         let intake = Intake::new(Arc::clone(&state.slots()[0]), Duration::from_millis(*stale_after_ms));
-        intake.engine().source.only_log = header.is_of_log();
+        let (last, session) = (RecordedMoment { us: at.us, clock_us: BEGIN_US }, *session);
+        let mut batch = Batch::default();
+        batch.lines.push(Line { at: last, entry: Entry::Header(header) });
         Self {
             intake,
             state,
             at_us: at.us,
             damaged_segments: 0,
-            lines: Vec::new(),
+            batch,
             gpus: GpuInventory::default(),
             serving: EngineGpus::default(),
-            only_requests: header.has_only_requests(),
-            failure: None,
-            is_disconnected: false,
-            last: RecordedMoment { us: at.us, clock_us: BEGIN_US },
+            last,
             offset: BEGIN_US - at.clock_us,
-            session: *session,
+            session,
             next_judgement: BEGIN_US,
         }
     }
@@ -162,21 +158,19 @@ impl PastEngine {
     }
 
     fn absorb(&mut self, at: RecordedMoment, entry: Entry) {
-        if let Entry::Header(header) = &entry {
+        if let Entry::Header(header) = entry {
             // Another process continued the recording, with another clock.
             if header.session != self.session {
                 self.session = header.session;
                 self.offset = self.last.clock_us + (at.us - self.last.us).max(0) - at.clock_us;
                 self.next_judgement = self.offset + at.clock_us;
-                self.lines.push(Line { at: self.last, entry: Entry::Dropped(0) });
-                // If the polls of the next process fail, its first lines say so.
-                (self.failure, self.is_disconnected) = (None, false);
-                self.only_requests = header.has_only_requests();
+                self.batch.lines.push(Line { at: self.last, entry: Entry::Dropped(0) });
                 // The other process may have had other objectives. The counts continue.
                 let slot = self.slot();
                 let objectives = &mut slot.lock().observed.analysis.objectives;
                 *objectives = ObjectiveTotals::with_limits(objectives.take(), header.objectives);
             }
+            self.batch.lines.push(Line { at: self.last, entry: Entry::Header(header) });
             return;
         }
         let at = RecordedMoment { us: at.us, clock_us: at.clock_us + self.offset };
@@ -186,8 +180,6 @@ impl PastEngine {
         self.judge_until(at.clock_us);
         self.last = at;
         match entry {
-            Entry::Failing(failure) => self.failure = failure.map(SourceError::Recorded),
-            Entry::Disconnected(is_disconnected) => self.is_disconnected = is_disconnected,
             Entry::Gpu(gpu) => {
                 self.serving.uuids.retain(|uuid| *uuid != gpu.identity.uuid);
                 self.serving.uuids.extend(gpu.serves.unwrap_or_default().then(|| gpu.identity.uuid.clone()));
@@ -199,28 +191,18 @@ impl PastEngine {
             }
             entry => {
                 let is_end = matches!(entry, Entry::Settled(_));
-                self.lines.push(Line { at, entry });
+                self.batch.lines.push(Line { at, entry });
                 if is_end {
                     self.end_poll(at);
-                } else if self.lines.len() >= ENOUGH {
-                    self.fold_lines(at);
+                } else if self.batch.lines.len() >= ENOUGH {
+                    self.intake.absorb_messages(&mut self.batch, Moment::recorded(at));
                 }
             }
         }
     }
 
-    fn fold_lines(&mut self, at: RecordedMoment) {
-        self.intake.absorb_lines(std::mem::take(&mut self.lines), at.instant());
-    }
-
     fn end_poll(&mut self, at: RecordedMoment) {
-        self.fold_lines(at);
-        let presence = if self.is_disconnected { Presence::Disconnected } else { Presence::Present };
-        let result = self.failure.as_ref().map_or(Ok(presence), Err);
-        let mut batch = Batch::default();
-        batch.only_requests = self.only_requests;
-        batch.connections = self.is_disconnected.then_some(0);
-        self.intake.end_poll(&mut batch, Duration::ZERO, result, Moment::recorded(at));
+        self.intake.end_poll(&mut self.batch, Duration::ZERO, Ok(Presence::Present), Moment::recorded(at));
     }
 
     /// Judges the engine every five seconds, like a running exporter.

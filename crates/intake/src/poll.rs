@@ -6,12 +6,11 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use crate::feed::Feed;
 use crate::intake::{Intake, Moment};
 use trtllm_service::permits::Deadline;
 use trtllm_service::shutdown::Shutdown;
 use trtllm_service::supervise::{self, Heartbeat, Panicked, Task};
-use trtllm_sources::{Batch, OpenError, Presence, SourceError};
+use trtllm_sources::{Batch, OpenError, Presence, Source, SourceError};
 
 /// How an engine is polled.
 #[derive(Debug, Clone, Copy)]
@@ -68,20 +67,15 @@ impl Driver {
 
     /// Opens the source and polls it. Returns at shutdown, if the source fails for good, or if the engine is gone. `open` may take
     /// as long as it needs: the engine is `starting` meanwhile, and a shutdown drops the future.
-    pub async fn run<F: Into<Feed>>(
-        mut self,
-        open: impl Future<Output = Result<F, OpenError>>,
-        mut shutdown: Shutdown,
-    ) -> End {
+    pub async fn run(mut self, open: impl Future<Output = Result<Source, OpenError>>, mut shutdown: Shutdown) -> End {
         let opened = tokio::select! {
             opened = self.watch(Some("the source is still being opened"), open) => opened,
             () = shutdown.wait() => return End::Stopped,
         };
         let result = match opened {
-            Ok(source) => {
-                let mut feed = source.into();
-                let result = self.poll_until(&mut feed, &mut shutdown).await;
-                feed.close().await;
+            Ok(mut source) => {
+                let result = self.poll_until(&mut source, &mut shutdown).await;
+                source.close().await;
                 result
             }
             Err(error) => Err(error),
@@ -116,7 +110,7 @@ impl Driver {
         }
     }
 
-    async fn poll_until(&mut self, feed: &mut Feed, shutdown: &mut Shutdown) -> Result<End, OpenError> {
+    async fn poll_until(&mut self, source: &mut Source, shutdown: &mut Shutdown) -> Result<End, OpenError> {
         // Polls at a fixed rate, without a pause after each poll, because the engine fills its ring at its own rate.
         // The first poll does not wait for a tick, because timers have a resolution of one millisecond.
         let mut due = Instant::now();
@@ -126,7 +120,7 @@ impl Driver {
             self.heartbeat.beat();
             let begun = Moment::now().instant;
             let result = tokio::select! {
-                result = self.poll(feed, &mut batch) => result,
+                result = self.poll(source, &mut batch) => result,
                 () = shutdown.wait() => return Ok(End::Stopped),
             };
             let at = Moment::now();
@@ -138,17 +132,15 @@ impl Driver {
                 result => {
                     let duration = at.instant.duration_since(begun);
                     if result.is_err() {
-                        self.take_partial(feed, &mut batch).await;
+                        self.take_partial(source, &mut batch).await;
                     }
                     if batch.about.as_ref().is_some_and(|about| about.simulated) {
-                        let engine = feed.target();
+                        let engine = source.target();
                         tracing::info!(engine, "this engine is simulated; its numbers describe no real model");
                     }
                     let is_cut = batch.more && result.is_ok();
-                    let folded = supervise::catch_now(Task::Fold, || {
-                        self.intake.absorb_lines(feed.take_lines(), at.instant);
-                        self.intake.end_poll(&mut batch, duration, result.as_ref().copied(), at);
-                    });
+                    let end = || self.intake.end_poll(&mut batch, duration, result.as_ref().copied(), at);
+                    let folded = supervise::catch_now(Task::Fold, end);
                     if folded.is_err() {
                         batch = Batch::default();
                     }
@@ -160,7 +152,7 @@ impl Driver {
                     }
                 }
             }
-            let interval = self.schedule.interval.max(feed.interval());
+            let interval = self.schedule.interval.max(source.interval());
             // An idle engine is polled half as often, if a router still learns of a new request within [`IDLE_INTERVAL`].
             let period = match self.intake.is_idle() && 2 * interval <= IDLE_INTERVAL {
                 true => 2 * interval,
@@ -182,9 +174,9 @@ impl Driver {
     }
 
     /// Folds what a failed poll has received, in parts, so that only one part takes memory.
-    async fn take_partial(&mut self, feed: &mut Feed, batch: &mut Batch) {
+    async fn take_partial(&mut self, source: &mut Source, batch: &mut Batch) {
         let mut part = || {
-            let more = feed.take_partial(batch);
+            let more = source.take_partial(batch);
             if more {
                 self.intake.absorb_messages(batch, Moment::now());
             }
@@ -196,14 +188,14 @@ impl Driver {
     }
 
     /// Polls once, within the timeout. If the source delivers in parts, the messages of a part are folded before the next part.
-    async fn poll(&mut self, feed: &mut Feed, batch: &mut Batch) -> Result<Presence, SourceError> {
+    async fn poll(&mut self, source: &mut Source, batch: &mut Batch) -> Result<Presence, SourceError> {
         let timeout = self.schedule.timeout;
         let (mut deadline, published) = (Deadline::after(timeout), Instant::now() + PUBLISHED);
-        let starting = feed.is_loading().then_some(LOADING);
+        let starting = source.is_loading().then_some(LOADING);
         let polled = loop {
             let part = {
                 // Pinned here: an async function that gets a future by value stores it twice, and this one has 8 KB.
-                let part = pin!(feed.poll(batch));
+                let part = pin!(source.poll(batch));
                 let part = pin!(deadline.run(part));
                 let part = pin!(supervise::catch(Task::Poll, part));
                 self.watch(starting, part).await
@@ -212,18 +204,14 @@ impl Driver {
             if !batch.more || !matches!(part, Ok(Ok(Ok(_)))) || Instant::now() >= published {
                 break part;
             }
-            let _ = supervise::catch_now(Task::Fold, || {
-                let at = Moment::now();
-                self.intake.absorb_lines(feed.take_lines(), at.instant);
-                self.intake.absorb_messages(batch, at);
-            });
+            let _ = supervise::catch_now(Task::Fold, || self.intake.absorb_messages(batch, Moment::now()));
             tokio::task::yield_now().await;
         };
         match polled {
             Ok(Ok(result)) => result,
-            Ok(Err(_)) if feed.is_loading() => Ok(Presence::Loading),
-            Ok(Err(_)) => Err(SourceError::Timeout { target: feed.target(), after: timeout }),
-            Err(Panicked) => Err(SourceError::Panicked { target: feed.target() }),
+            Ok(Err(_)) if source.is_loading() => Ok(Presence::Loading),
+            Ok(Err(_)) => Err(SourceError::Timeout { target: source.target(), after: timeout }),
+            Err(Panicked) => Err(SourceError::Panicked { target: source.target() }),
         }
     }
 }
@@ -247,7 +235,6 @@ mod tests {
     use trtllm_records::{EngineName, IterationStats};
     use trtllm_service::shutdown;
     use trtllm_service::supervise::Heartbeats;
-    use trtllm_sources::Source;
 
     const SCHEDULE: Schedule = Schedule { interval: Duration::from_millis(10), timeout: Duration::from_millis(10) };
     const STALE_AFTER: Duration = Duration::from_millis(100);

@@ -68,18 +68,6 @@ pub struct Header {
 }
 
 impl Header {
-    /// Whether the source is an iteration log.
-    #[must_use]
-    pub fn is_of_log(&self) -> bool {
-        self.source == "log"
-    }
-
-    /// Whether the source has finished requests and never has records of iterations.
-    #[must_use]
-    pub fn has_only_requests(&self) -> bool {
-        matches!(&*self.source, "perf-metrics" | "otlp")
-    }
-
     /// The [`full_name`] by which people choose the engine.
     #[must_use]
     pub fn engine(&self) -> String {
@@ -137,8 +125,7 @@ pub struct Settled {
 }
 
 impl Line {
-    /// # Errors
-    /// If the text is not a line of this version.
+    /// Fails if the text is not a line of this version.
     pub fn parse(text: &[u8]) -> serde_json::Result<Self> {
         // One check of the whole line is faster than serde_json's check of each string.
         match std::str::from_utf8(text) {

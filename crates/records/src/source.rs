@@ -9,6 +9,18 @@ use serde::{Deserialize, Serialize};
 use super::settings::EngineSettings;
 use crate::named_variants::named_variants;
 
+/// Whether a source of this kind has finished requests, and never has records of iterations.
+#[must_use]
+pub fn has_only_requests(kind: &str) -> bool {
+    matches!(kind, "perf-metrics" | "otlp")
+}
+
+/// Whether a source of this kind is an iteration log.
+#[must_use]
+pub fn is_iteration_log(kind: &str) -> bool {
+    kind == "log"
+}
+
 named_variants! {
     /// Why a poll failed. The kinds differ in what an operator can do.
     #[derive(Serialize, Deserialize)]

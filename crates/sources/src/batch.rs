@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use trtllm_recording::Line;
 use trtllm_records::{
     EngineAbout, EngineSettings, ForwardedSpans, Message, RejectCounts, RejectReason, SpanDropCounts,
 };
@@ -10,7 +11,9 @@ use trtllm_records::{
 #[derive(Debug, Default)]
 pub struct Batch {
     pub messages: Vec<Message>,
-    /// Approximate memory of the messages that were pushed.
+    /// The lines of a replayed recording, instead of messages.
+    pub lines: Vec<Line>,
+    /// Approximate memory of the messages and lines that were pushed.
     weight: usize,
     pub rejected: RejectCounts,
     /// Totals since the source was opened, for a source that receives spans.
@@ -37,8 +40,6 @@ pub struct Batch {
     /// Why an endpoint besides the records cannot be read although the server has it, and what to do. It may name an
     /// address. Only known if `missing_endpoints` is.
     pub endpoint_error: Option<String>,
-    /// The source delivers finished requests and no records.
-    pub only_requests: bool,
     /// The records come from an iteration log.
     pub only_log: bool,
     /// What the user should change, because statistics are missing although the poll succeeds.
@@ -68,6 +69,11 @@ impl Batch {
         } else {
             self.reject(RejectReason::TooMany);
         }
+    }
+
+    pub(super) fn push_line(&mut self, line: Line) {
+        self.weight += line.weight();
+        self.lines.push(line);
     }
 
     /// Adds what another reading of the same poll found.

@@ -1,36 +1,48 @@
 //! Polls a source whose reads may hang, such as those of a pipe or of a network file system, on a thread for blocking work. So the
 //! state of its engine is kept up to date meanwhile. A read that hangs outlives its poll, and a later poll takes what it has read.
 
+use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::path::{Path, PathBuf};
 
 use tokio::task::{JoinHandle, spawn_blocking};
+use trtllm_service::file_text;
 
 use super::batch::{Batch, Presence};
-use super::error::SourceError;
+use super::error::{OpenError, SourceError};
 
 /// A source whose reads may hang.
 pub trait BlockingSource: Send + 'static {
-    /// What the source reads, for messages.
-    fn target(&self) -> String;
-
-    /// As [`super::Source::poll`].
-    fn poll(&mut self, batch: &mut Batch) -> Result<Presence, SourceError>;
+    /// Adds what can be read now. Fails with [`io::ErrorKind::FileTooLarge`] if a line is longer than [`file_text::MAX`].
+    fn poll(&mut self, batch: &mut Batch) -> io::Result<()>;
 }
 
-type Read<S> = (S, Batch, std::thread::Result<Result<Presence, SourceError>>);
+type Read<S> = (S, Batch, std::thread::Result<io::Result<()>>);
 
 #[derive(Debug)]
 pub struct Blocking<S> {
+    /// What the source reads, for messages.
     pub target: String,
     /// `None` while a thread reads.
-    pub source: Option<S>,
+    source: Option<S>,
     reading: Option<JoinHandle<Read<S>>>,
 }
 
 impl<S: BlockingSource> Blocking<S> {
     #[must_use]
-    pub fn new(source: S) -> Self {
-        Self { target: source.target(), source: Some(source), reading: None }
+    pub fn new(target: String, source: S) -> Self {
+        Self { target, source: Some(source), reading: None }
+    }
+
+    /// Opens what is replayed. Opening may hang, too: that of a named pipe waits for its writer.
+    pub async fn open(
+        path: PathBuf,
+        open: impl FnOnce(&Path) -> Result<S, OpenError> + Send + 'static,
+    ) -> Result<Self, OpenError> {
+        let (target, opening) = (format!("replay:{}", path.display()), path.clone());
+        let opened = spawn_blocking(move || open(&opening)).await;
+        let opened = opened.unwrap_or_else(|error| Err(OpenError::Replay { path, cause: error.into() }));
+        opened.map(|source| Self::new(target, source))
     }
 
     /// As [`super::Source::poll`].
@@ -53,7 +65,14 @@ impl<S: BlockingSource> Blocking<S> {
             return Err(SourceError::Panicked { target: self.target.clone() });
         };
         (self.source, *batch) = (Some(source), read);
-        result.unwrap_or_else(|panic| resume_unwind(panic))
+        let target = || self.target.clone();
+        match result.unwrap_or_else(|panic| resume_unwind(panic)) {
+            Ok(()) => Ok(Presence::Present),
+            Err(cause) if cause.kind() == io::ErrorKind::FileTooLarge => {
+                Err(SourceError::TooLarge { target: target(), limit: file_text::MAX })
+            }
+            Err(cause) => Err(SourceError::Io { target: target(), cause: cause.to_string() }),
+        }
     }
 }
 
@@ -67,21 +86,17 @@ mod tests {
     use super::*;
 
     impl BlockingSource for Receiver<u64> {
-        fn target(&self) -> String {
-            "test".to_owned()
-        }
-
-        fn poll(&mut self, batch: &mut Batch) -> Result<Presence, SourceError> {
+        fn poll(&mut self, batch: &mut Batch) -> io::Result<()> {
             let process = self.recv().expect("planted");
             batch.push(Message::Process(process));
-            Ok(Presence::Present)
+            Ok(())
         }
     }
 
     #[tokio::test]
     async fn what_a_read_that_hung_has_found_is_in_a_later_poll_and_a_panic_ends_one_poll() {
         let (sender, receiver) = channel();
-        let (mut source, mut batch) = (Blocking::new(receiver), Batch::default());
+        let (mut source, mut batch) = (Blocking::new("test".to_owned(), receiver), Batch::default());
         for _ in 0..2 {
             let poll = tokio::time::timeout(Duration::from_millis(5), source.poll(&mut batch)).await;
             assert!(poll.is_err() && batch.messages.is_empty(), "it hangs, and the other tasks of this thread run");

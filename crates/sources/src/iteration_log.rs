@@ -19,9 +19,9 @@ use trtllm_records::iteration::IterationStats;
 use trtllm_service::file_text::FileText;
 use trtllm_service::small_file;
 
-use super::batch::{Batch, Presence};
+use super::batch::Batch;
 use super::blocking::BlockingSource;
-use super::error::{OpenError, SourceError};
+use super::error::OpenError;
 use super::followed_lines::{FollowedLines, LineFiles, LinesDir, STDIN};
 use line::Pass;
 
@@ -220,12 +220,8 @@ impl FollowedLog {
 }
 
 impl BlockingSource for FollowedLog {
-    fn target(&self) -> String {
-        format!("log:{}", self.files.dir.path.display())
-    }
-
     /// Reads the lines that are there, and does not wait for others.
-    fn poll(&mut self, batch: &mut Batch) -> Result<Presence, SourceError> {
+    fn poll(&mut self, batch: &mut Batch) -> io::Result<()> {
         let read = self.files.read(batch);
         let log = &mut self.files.lines;
         if !batch.messages.is_empty() {
@@ -234,12 +230,10 @@ impl BlockingSource for FollowedLog {
             log.flush(batch);
         }
         batch.notice = log.notice();
-        let failed = |cause: io::Error| SourceError::Io { target: self.target(), cause: cause.to_string() };
-        read.map_err(failed)?;
         // Only the standard input ends. A file may always grow.
         match batch.ended {
-            true => Err(failed(io::Error::other("the standard input has ended, because its writer is gone"))),
-            false => Ok(Presence::Present),
+            true => read.and(Err(io::Error::other("the standard input has ended, because its writer is gone"))),
+            false => read,
         }
     }
 }

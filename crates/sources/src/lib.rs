@@ -20,6 +20,7 @@ pub mod orchestrator;
 pub mod orchestrator_page;
 pub mod otlp;
 pub mod perf_metrics_dir;
+pub mod playback;
 pub mod prometheus_text;
 pub mod python_text;
 pub mod replay;
@@ -54,6 +55,7 @@ pub enum Source {
     Orchestrator(Box<orchestrator::Orchestrator>),
     Socket(socket::Ingest),
     Replay(Box<Blocking<replay::Replay>>),
+    Recording(Box<Blocking<playback::Playback>>),
     PerfMetrics(perf_metrics_dir::PerfMetricsDir),
     Otlp(Box<otlp::Otlp>),
     Log(Box<Blocking<iteration_log::FollowedLog>>),
@@ -77,6 +79,7 @@ impl Source {
             Self::Otlp(source) => Ok(source.poll_alone(batch)),
             Self::Simulated(source) => source.poll(batch),
             Self::Replay(source) => source.poll(batch).await,
+            Self::Recording(source) => source.poll(batch).await,
             Self::Log(source) => source.poll(batch).await,
             #[cfg(feature = "executor")]
             Self::Executor(source) => source.poll(batch).await,
@@ -134,6 +137,7 @@ impl Source {
             Self::Orchestrator(source) => source.client.server.target.clone(),
             Self::Socket(source) => source.target.clone(),
             Self::Replay(source) => source.target.clone(),
+            Self::Recording(source) => source.target.clone(),
             Self::PerfMetrics(source) => source.target(),
             Self::Otlp(source) => source.target.clone(),
             Self::Log(source) => source.target.clone(),

@@ -121,7 +121,6 @@ impl Otlp {
 
     /// Polls the receiver as a source of its own.
     pub(super) fn poll_alone(&mut self, batch: &mut Batch) -> Presence {
-        batch.only_requests = true;
         self.poll(batch);
         batch.more = !self.received.is_empty();
         Presence::Present

@@ -76,7 +76,6 @@ impl PerfMetricsDir {
     /// Polls the directory as a source of its own. As such, the directory must exist.
     pub(super) fn poll_alone(&mut self, batch: &mut Batch) -> Result<Presence, SourceError> {
         self.poll(batch);
-        batch.only_requests = true;
         if self.left_out && !self.has_lines {
             batch.notice = Some(ONLY_PARTS);
         }

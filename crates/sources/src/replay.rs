@@ -4,8 +4,8 @@
 
 use std::collections::BTreeSet;
 use std::fs::File;
-use std::io::{BufRead, BufReader, Error, ErrorKind};
-use std::path::{Path, PathBuf};
+use std::io::{self, BufRead, BufReader, Error, ErrorKind};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -14,9 +14,9 @@ use trtllm_records::{Message, RejectReason};
 use trtllm_service::file_text::{self, FileText};
 use trtllm_service::small_file;
 
-use super::batch::{Batch, Presence};
+use super::batch::Batch;
 use super::blocking::BlockingSource;
-use super::error::{OpenError, SourceError};
+use super::error::OpenError;
 use super::iteration_log::{LoggedMessages, is_log};
 use super::keys::{LineParser, keys_of_first};
 use super::trtllm_json::{Hello, PublisherLine, parse_records};
@@ -52,7 +52,6 @@ impl Pace {
 /// A file being replayed.
 #[derive(Debug)]
 pub struct Replay {
-    target: String,
     pace: Pace,
     input: ReplayInput,
     lines: LineParser,
@@ -77,22 +76,15 @@ enum ReplayInput {
 }
 
 impl Replay {
-    /// Fails if the file cannot be read, is an array of other values than records, or a report with values that are not
-    /// numbers.
-    pub async fn open(path: PathBuf, pace: Pace) -> Result<Self, OpenError> {
-        // Opening a named pipe waits for its writer.
-        let opening = path.clone();
-        let opened = tokio::task::spawn_blocking(move || Self::read_start(&opening, pace)).await;
-        opened.unwrap_or_else(|error| Err(OpenError::Replay { path, cause: error.into() }))
-    }
-
     /// Checks that the file can be opened. A pipe or a terminal is not read, because its data would be lost. Fails as
     /// [`Self::open`].
     pub fn check(path: &Path, pace: Pace) -> Result<(), OpenError> {
-        if small_file::is_stream(path) { Ok(()) } else { Self::read_start(path, pace).map(drop) }
+        if small_file::is_stream(path) { Ok(()) } else { Self::open(path, pace).map(drop) }
     }
 
-    fn read_start(path: &Path, pace: Pace) -> Result<Self, OpenError> {
+    /// Fails if the file cannot be read, is an array of other values than records, or a report with values that are not
+    /// numbers.
+    pub fn open(path: &Path, pace: Pace) -> Result<Self, OpenError> {
         let failed = |cause| OpenError::Replay { path: path.to_owned(), cause };
         let invalid = |cause: &str| failed(Error::new(ErrorKind::InvalidData, cause));
         let mut reader = BufReader::with_capacity(START, File::open(path).map_err(failed)?);
@@ -128,7 +120,6 @@ impl Replay {
             ReplayInput::Lines(reader, text)
         };
         Ok(Self {
-            target: format!("replay:{}", path.display()),
             pace,
             input,
             lines: LineParser::default(),
@@ -142,13 +133,12 @@ impl Replay {
         })
     }
 
-    fn read_message(&mut self, batch: &mut Batch) -> Result<Option<Message>, SourceError> {
-        let Self { input, lines, target, .. } = self;
+    fn read_message(&mut self, batch: &mut Batch) -> io::Result<Option<Message>> {
+        let Self { input, lines, .. } = self;
         let (reader, text) = match input {
             ReplayInput::Messages(messages) => return Ok(messages.next()),
             ReplayInput::Log(messages) => {
-                let failed = |cause: Error| SourceError::Io { target: target.clone(), cause: cause.to_string() };
-                let Some((message, us)) = messages.next_message().map_err(failed)? else { return Ok(None) };
+                let Some((message, us)) = messages.next_message()? else { return Ok(None) };
                 self.clock = (us - *self.first_timestamp_us.get_or_insert(us)) as f64 / 1e6;
                 return Ok(Some(message));
             }
@@ -160,14 +150,13 @@ impl Replay {
                 return Ok(None);
             }
             text.clear();
-            let failed = |cause: Error| SourceError::Io { target: target.clone(), cause: cause.to_string() };
-            let read = text.read_line(reader).map_err(failed)?;
+            let read = text.read_line(reader)?;
             if read.bytes == 0 {
                 return Ok(None);
             }
             if !read.is_complete && read.bytes == file_text::MAX {
                 text.clear();
-                return Err(SourceError::TooLarge { target: target.clone(), limit: file_text::MAX });
+                return Err(ErrorKind::FileTooLarge.into());
             }
             match parse(text.bytes(), lines, batch) {
                 Ok(PublisherLine::Message(message)) => return Ok(Some(message)),
@@ -201,11 +190,7 @@ impl Replay {
 }
 
 impl BlockingSource for Replay {
-    fn target(&self) -> String {
-        self.target.clone()
-    }
-
-    fn poll(&mut self, batch: &mut Batch) -> Result<Presence, SourceError> {
+    fn poll(&mut self, batch: &mut Batch) -> io::Result<()> {
         let elapsed = self.started.get_or_insert_with(Instant::now).elapsed();
         batch.keys.append(&mut self.keys);
         if let ReplayInput::Log(log) = &self.input {
@@ -228,7 +213,7 @@ impl BlockingSource for Replay {
             self.delivered += 1;
             batch.push(message);
         }
-        Ok(Presence::Present)
+        Ok(())
     }
 }
 

@@ -68,9 +68,11 @@ impl EngineRecorder {
         (self.poll_ends, self.last_message, self.last_recorded) = (0, Some(at), Some(at));
     }
 
-    /// Adds a line of the recording that the engine replays.
+    /// Adds a line of the recording that the engine replays. This recording has headers of its own.
     pub fn line(&mut self, line: Line) {
-        self.lines.push(line);
+        if !matches!(line.entry, Entry::Header(_)) {
+            self.lines.push(line);
+        }
     }
 
     pub fn about(&mut self, about: &EngineAbout, at: RecordedMoment) {
