@@ -11,8 +11,13 @@ use trtllm_records::{EngineName, ErrorKind, RejectCounts, RejectReason};
 use trtllm_service::log::LogLimit;
 use trtllm_sources::SourceError;
 
-/// Losses of records within this time are one event, and so are impossible values.
-const LOSSES_END: Duration = Duration::from_secs(60);
+/// Losses of records within this time of each other are one event, and so are impossible values.
+const SERIES_END: Duration = Duration::from_secs(60);
+
+/// Whether a series of events, the last of which came at `last`, is over.
+pub(crate) fn has_ended(last: Option<Instant>, now: Instant) -> bool {
+    last.is_none_or(|last| now.saturating_duration_since(last) >= SERIES_END)
+}
 
 #[derive(Debug, Default)]
 pub(crate) struct SourceLog {
@@ -27,14 +32,16 @@ pub(crate) struct SourceLog {
     /// Whether a series of rejections goes on. Only the first rejection of a series is logged.
     rejecting: bool,
     rejections: LogLimit,
-    /// The fields of a series of impossible values that are in the log, and when the last such value came.
-    impossible: Option<(Instant, BTreeSet<&'static str>)>,
+    /// When the last impossible value came.
+    impossible: Option<Instant>,
+    /// The fields of this series of impossible values that are in the log.
+    fields: BTreeSet<&'static str>,
     values: LogLimit,
     /// The total at the last line of the log.
     lost: u64,
     losses: LogLimit,
-    /// When the last records of a series of losses were lost, and the total before the series.
-    pub(crate) losing: Option<(Instant, u64)>,
+    /// When the last records were lost.
+    pub(crate) losing: Option<Instant>,
     newer: LogLimit,
 }
 
@@ -62,10 +69,6 @@ macro_rules! line {
     ($level:ident, $name:expr, $($fields_and_text:tt)*) => {
         tracing::$level!(model = $name.model, version = $name.version, pod = $name.pod(), $($fields_and_text)*)
     };
-}
-
-fn joined<'f>(fields: impl Iterator<Item = &'f &'static str>) -> String {
-    fields.copied().collect::<Vec<_>>().join(" ")
 }
 
 impl SourceLog {
@@ -115,24 +118,19 @@ impl SourceLog {
     /// Logs each field whose values are impossible once, until there were none for a minute.
     pub(crate) fn values(&mut self, fields: impl Iterator<Item = &'static str>, now: Instant) {
         let fields: Vec<&'static str> = fields.collect();
-        if let Some((last, known)) = &mut self.impossible {
-            if now.saturating_duration_since(*last) >= LOSSES_END {
-                let fields = joined(known.iter());
-                line!(info, self.name, fields, "no impossible values in the last {LOSSES_END:?}");
-                self.impossible = None;
-            } else if !fields.is_empty() {
-                *last = now;
-            }
+        if fields.is_empty() {
+            return;
         }
-        let known = self.impossible.as_ref().map(|(_, known)| known);
-        let new: Vec<&'static str> =
-            fields.into_iter().filter(|field| known.is_none_or(|known| !known.contains(field))).collect();
+        if has_ended(self.impossible.replace(now), now) {
+            self.fields.clear();
+        }
+        let new: Vec<&'static str> = fields.into_iter().filter(|field| !self.fields.contains(field)).collect();
         if !new.is_empty()
             && let Some(left_out) = self.values.allow(now)
         {
-            let (fields, remedy) = (joined(new.iter()), "report the release of TensorRT-LLM that sends them");
+            let (fields, remedy) = (new.join(" "), "report the release of TensorRT-LLM that sends them");
             line!(warn, self.name, fields, left_out, "impossible values left out, their records still count; {remedy}");
-            self.impossible.get_or_insert_with(|| (now, BTreeSet::new())).1.extend(new);
+            self.fields.extend(new);
         }
     }
 
@@ -146,22 +144,13 @@ impl SourceLog {
             line!(info, self.name, "the engine's clock was set; no time of a request across that moment counts");
         }
         let lost = totals.losses.lost.saturating_sub(self.lost);
-        match self.losing {
-            None if lost > 0 && self.losses.has_room(now) => {
-                self.losses.allow(now);
+        let is_new = has_ended(self.losing, now);
+        if lost > 0 && (!is_new || self.losses.allow(now).is_some()) {
+            if is_new {
                 let cause = "another reader takes them, or the engine keeps too few (iter_stats_max_iterations) for --poll.interval";
                 line!(warn, self.name, lost, "records were lost: {cause}");
-                (self.losing, self.lost) = (Some((now, self.lost)), totals.losses.lost);
             }
-            Some((_, before)) if lost > 0 => {
-                (self.losing, self.lost) = (Some((now, before)), totals.losses.lost);
-            }
-            Some((last, before)) if now.saturating_duration_since(last) >= LOSSES_END => {
-                let lost = totals.losses.lost.saturating_sub(before);
-                line!(info, self.name, lost, "no records lost in the last {LOSSES_END:?}");
-                self.losing = None;
-            }
-            None | Some(_) => {}
+            (self.losing, self.lost) = (Some(now), totals.losses.lost);
         }
     }
 
