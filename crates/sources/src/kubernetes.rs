@@ -5,7 +5,7 @@
 mod pod;
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::pin::pin;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -244,16 +244,12 @@ struct PodApi<'a> {
     client: HttpClient,
     selection: &'a PodSelection,
     path: String,
-    target: String,
-    token: Option<PathBuf>,
 }
 
 impl<'a> PodApi<'a> {
     async fn open(selection: &'a PodSelection) -> Result<Self, OpenError> {
-        let access = selection.access()?;
-        let (target, token) = (access.target.clone(), access.bearer_token_file.clone());
-        let client = HttpClient::new(TargetServer::new(access).await?).with_max_body(MAX_WATCH);
-        Ok(Self { client, selection, path: selection.path()?, target, token })
+        let client = HttpClient::new(TargetServer::new(selection.access()?).await?).with_max_body(MAX_WATCH);
+        Ok(Self { client, selection, path: selection.path()? })
     }
 
     /// Returns when the pods must be listed again.
@@ -291,7 +287,7 @@ impl<'a> PodApi<'a> {
     }
 
     async fn read_page(&mut self, path: &str) -> Result<PodList, SourceError> {
-        let target = self.target.clone();
+        let target = self.client.server.target.clone();
         let answer = timeout(TIMEOUT, pin!(self.client.read_at_most(MAX_PAGE, path))).await;
         let body = answer.unwrap_or_else(|_| Err(SourceError::Timeout { target: target.clone(), after: TIMEOUT }))?;
         let list = serde_json::from_slice(body);
@@ -307,7 +303,9 @@ impl<'a> PodApi<'a> {
             self.path
         );
         let opened = timeout(TIMEOUT, pin!(self.client.open(&path))).await;
-        match opened.unwrap_or_else(|_| Err(SourceError::Timeout { target: self.target.clone(), after: TIMEOUT })) {
+        match opened
+            .unwrap_or_else(|_| Err(SourceError::Timeout { target: self.client.server.target.clone(), after: TIMEOUT }))
+        {
             Ok(()) => pods.change(|known| known.problem = None),
             Err(SourceError::HttpStatus { status: 410, .. }) => return Ok(Watched::Gone),
             Err(error) => return Err(self.failed("watch", &error)),
@@ -367,7 +365,8 @@ impl<'a> PodApi<'a> {
             None => "in all namespaces".to_owned(),
         };
         let role = if self.selection.namespace.is_some() { "Role" } else { "ClusterRole" };
-        let token = self.token.as_deref().map_or("none".to_owned(), |path| path.display().to_string());
+        let TargetServer { target, token_file, .. } = &self.client.server;
+        let token = token_file.as_deref().map_or("none".to_owned(), |path| path.display().to_string());
         let why = match error {
             SourceError::Unauthorized { status: 403, .. } => format!(
                 "the service account must not {verb} pods {place} (status 403); bind it to a {role} that allows get, list and \
@@ -382,7 +381,7 @@ impl<'a> PodApi<'a> {
                 None => format!("cannot {verb} pods {place}: {}", remedied(error)),
             },
         };
-        (self.target.clone(), why)
+        (target.clone(), why)
     }
 }
 

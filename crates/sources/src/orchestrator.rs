@@ -99,14 +99,6 @@ impl Orchestrator {
         self.last = last;
         Ok(if self.several_processes { Vec::new() } else { counts })
     }
-
-    fn not_an_orchestrator(&self, status: Option<u16>) -> SourceError {
-        let target = format!("{}{}", self.client.server.target, server_page::PATH);
-        match status {
-            Some(status) => SourceError::NoOrchestratorPage { target, status },
-            None => SourceError::NotAnOrchestrator { target },
-        }
-    }
 }
 
 impl ReadPage for Orchestrator {
@@ -116,16 +108,19 @@ impl ReadPage for Orchestrator {
         if again {
             self.client.disconnect();
         }
+        let target = format!("{}{}", self.client.server.target, server_page::PATH);
         let counts = match self.client.read(server_page::PATH).await {
             Ok(page) => {
                 self.unread_families = unread_families(page);
-                parse_orchestrator_page(page).map_err(|_| None)
+                parse_orchestrator_page(page).map_err(|_| SourceError::NotAnOrchestrator { target })
             }
-            Err(error) if error.is_missing() => Err(error.status()),
-            Err(error) => return Err(error),
+            Err(error) if error.is_missing() => {
+                Err(SourceError::NoOrchestratorPage { target, status: error.status().unwrap_or_default() })
+            }
+            Err(error) => Err(error),
         };
         self.client.release();
-        counts.map_err(|status| self.not_an_orchestrator(status))
+        counts
     }
 }
 

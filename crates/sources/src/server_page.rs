@@ -36,8 +36,6 @@ pub(super) struct ServerPageReader {
     reading: JoinSet<PageRead>,
     /// The client, between two readings.
     client: Option<HttpClient>,
-    /// The last page, until it is taken.
-    arrived: Option<ServerMetrics>,
     /// Several frontends answer, so the page is no longer read.
     pub(super) several_frontends: bool,
     /// Counts of the last page. `None` before the first page of a server.
@@ -66,7 +64,6 @@ impl ServerPageReader {
             refusal: None,
             reading: JoinSet::new(),
             client: None,
-            arrived: None,
             several_frontends: false,
             last: None,
         }
@@ -76,24 +73,20 @@ impl ServerPageReader {
     pub(super) fn may_be_replaced(&mut self) {
         (self.missing, self.several_frontends, self.last) = (false, false, None);
         self.refusal = None;
-        // These pages come from the old server. They must not be folded after the first record of the new one.
-        (self.reading, self.arrived) = (JoinSet::new(), None);
+        // A page of the old server must not be folded after the first record of the new one.
+        self.reading = JoinSet::new();
     }
 
-    /// Takes the last page. Counts are cumulative, so an earlier page that was never taken is no loss.
-    pub(super) fn take(&mut self) -> Option<ServerMetrics> {
-        self.arrived.take()
-    }
-
-    /// Keeps a page that has arrived, and starts to read the next one if it is due. Does not wait. Adds the names of
+    /// Returns a page that has arrived, and starts to read the next one if it is due. Does not wait. Adds the names of
     /// the page's families to `names`, or the path if the answer is not a page.
-    pub(super) fn poll(&mut self, names: &mut BTreeSet<String>) {
+    pub(super) fn poll(&mut self, names: &mut BTreeSet<String>) -> Option<ServerMetrics> {
+        let mut arrived = None;
         if let Some(Ok(PageRead { client, last, page })) = self.reading.try_join_next() {
             (self.client, self.last, self.refusal) = (Some(client), last, None);
             match page {
                 Ok(ServerPage { metrics, families }) => {
                     self.several_frontends = metrics.several_frontends;
-                    self.arrived = Some(metrics);
+                    arrived = Some(metrics);
                     names.extend(families);
                 }
                 Err(error) if error.is_missing() => self.missing = true,
@@ -104,12 +97,13 @@ impl ServerPageReader {
             }
         }
         if self.missing || self.several_frontends || !self.reading.is_empty() || Instant::now() < self.due {
-            return;
+            return arrived;
         }
         self.due = Instant::now() + INTERVAL;
         let client = self.client.take();
         let client = client.unwrap_or_else(|| HttpClient::new(self.server.clone()).with_max_body(MAX_PAGE));
         self.reading.spawn(read(client, self.last.take()));
+        arrived
     }
 }
 

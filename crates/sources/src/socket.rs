@@ -24,8 +24,6 @@ pub use listener::{IngestListener, Naming};
 pub use names::{Ending, Joined, NameTaken, Names, Socket};
 pub use publishers::{Admission, Publishers};
 
-use listener::OneEngine;
-
 /// Limit of the process ids that are kept for one engine. No engine has so many.
 const MAX_PROCESSES: usize = 64;
 /// Bytes of queued lines that each engine may have, whatever the others have.
@@ -60,7 +58,7 @@ impl Ingest {
     /// process listens on it, or it exists and is not a socket.
     pub async fn bind(path: &Path, activated: &Activated, publishers: &Arc<Publishers>) -> Result<Self, OpenError> {
         let (inbox, queue) = Inbox::new();
-        let naming = Naming::OneEngine(OneEngine(Arc::clone(&inbox)));
+        let naming = Naming::OneEngine(Arc::clone(&inbox));
         let listener = IngestListener::bind(path, activated, publishers, naming).await?;
         let target = format!("socket:{}", path.display());
         Ok(Self::new(target, queue, inbox, Origin::OwnSocket { _listener: listener }))
@@ -138,7 +136,7 @@ enum QueuedLine {
 
 /// The sending end of an engine's queue, which the connections of the engine share.
 #[derive(Debug)]
-struct Inbox {
+pub struct Inbox {
     lines: mpsc::UnboundedSender<Queued>,
     /// A permit for each byte of [`OWN_ROOM`] that is free.
     room: Arc<Semaphore>,

@@ -191,9 +191,7 @@ impl TrtllmServe {
     }
 
     fn take_page(&mut self, batch: &mut Batch) {
-        let Some(page) = &mut self.page else { return };
-        page.poll(&mut batch.keys);
-        let Some(mut metrics) = page.take() else { return };
+        let Some(mut metrics) = self.page.as_mut().and_then(|page| page.poll(&mut batch.keys)) else { return };
         let finished = metrics.finished_requests();
         let (first, last) = self.finished.unwrap_or((finished, finished));
         self.any_ended |= last > first;

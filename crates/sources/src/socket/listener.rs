@@ -35,14 +35,10 @@ const LONG_LINE_TIMEOUT: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub enum Naming {
     /// The statistics of one engine, whatever names the publishers send.
-    OneEngine(OneEngine),
+    OneEngine(Arc<Inbox>),
     /// The statistics of the engine that each publisher names.
     ByPublishers(Arc<Socket>),
 }
-
-/// The engine of a socket that has only one.
-#[derive(Debug)]
-pub struct OneEngine(pub(super) Arc<Inbox>);
 
 /// A bound socket. Dropping it closes the connections and removes the socket, unless systemd listens on it.
 #[derive(Debug)]
@@ -118,7 +114,7 @@ async fn accept(listener: &UnixListener, publishers: &Arc<SocketPublishers>, nam
 async fn receive(stream: UnixStream, process: Option<u32>, slot: &PublisherEntry, naming: &Naming) -> io::Result<()> {
     let mut reader = BufReader::new(stream);
     let mut connection = PublisherConnection { slot, naming, process, registration: None };
-    if let Naming::OneEngine(OneEngine(inbox)) = naming {
+    if let Naming::OneEngine(inbox) = naming {
         connection.register(Registration::alone(inbox));
     }
     let mut first = true;
@@ -278,7 +274,7 @@ mod tests {
     #[tokio::test]
     async fn a_second_process_that_publishes_for_an_engine_is_no_restart() {
         let (inbox, mut queue) = Inbox::new();
-        let naming = Arc::new(Naming::OneEngine(OneEngine(inbox)));
+        let naming = Arc::new(Naming::OneEngine(inbox));
         let admission = Admission { uids: Vec::new(), limit: 2, refused: RefusedPublishers::default() };
         let publishers = Publishers::new(admission).of_socket();
         let mut open = Vec::new();
@@ -300,7 +296,7 @@ mod tests {
     fn a_first_line_with_a_broken_hello_is_a_hello_where_publishers_name_their_engines() {
         let names = Names::new(Duration::ZERO, tokio::sync::mpsc::unbounded_channel().0);
         let named = Naming::ByPublishers(Arc::new(names.socket("m")));
-        let one = Naming::OneEngine(OneEngine(Inbox::new().0));
+        let one = Naming::OneEngine(Inbox::new().0);
         for line in [r#"{"hello":["m"]}"#, r#"{"hello":{"model":"a "quoted" name"}}"#] {
             assert_eq!(read_hello(line.as_bytes(), &named), Some(Hello::unreadable()), "{line}");
             assert_eq!(read_hello(line.as_bytes(), &one), None, "{line}: a rejected line");
