@@ -23,10 +23,7 @@ pub struct Segment {
     pub written: SystemTime,
 }
 
-/// All segments, oldest first. Other files and symbolic links are left out.
-///
-/// # Errors
-/// If the directory cannot be read.
+/// All segments, oldest first. Other files and symbolic links are left out. Fails if the directory cannot be read.
 pub fn segments(directory: &Path) -> io::Result<Vec<Segment>> {
     let mut segments = Vec::new();
     for entry in fs::read_dir(directory)? {
@@ -52,10 +49,8 @@ fn number(name: &str) -> Option<u64> {
     number.bytes().all(|byte| byte.is_ascii_digit()).then(|| number.parse().ok()).flatten()
 }
 
-/// Creates the file of a segment. Never opens an existing file, and follows no symbolic link.
-///
-/// # Errors
-/// If the file exists or cannot be created.
+/// Creates the file of a segment. Never opens an existing file, and follows no symbolic link. Fails if the file exists
+/// or cannot be created.
 pub fn create(directory: &Path, number: u64, engine: &str) -> io::Result<(PathBuf, File)> {
     let path = directory.join(format!("{number:08}-{}{ENDING}", safe(engine)));
     let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
@@ -68,10 +63,8 @@ fn safe(engine: &str) -> String {
     engine.chars().take(MAX_NAME).map(safe).collect()
 }
 
-/// Creates the directory if it does not exist, and takes its lock. The lock ends with the process.
-///
-/// # Errors
-/// If the directory cannot be written, or another process records into it ([`io::ErrorKind::WouldBlock`]).
+/// Creates the directory if it does not exist, and takes its lock. The lock ends with the process. Fails if the
+/// directory cannot be written, or another process records into it ([`io::ErrorKind::WouldBlock`]).
 pub fn lock(directory: &Path) -> io::Result<File> {
     DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
     let no_link = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();

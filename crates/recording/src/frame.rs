@@ -27,8 +27,7 @@ impl std::fmt::Debug for Encoder {
 }
 
 impl Encoder {
-    /// # Errors
-    /// If memory runs out.
+    /// Fails if memory runs out.
     pub fn encode(&mut self, lines: &[u8]) -> io::Result<Vec<u8>> {
         let compressor = match &mut self.0 {
             Some(compressor) => compressor,
@@ -51,10 +50,7 @@ pub enum Read {
     Torn,
 }
 
-/// Replaces `lines` by the next frame.
-///
-/// # Errors
-/// If reading fails.
+/// Replaces `lines` by the next frame. Fails if reading fails.
 pub fn read(file: &mut impl BufRead, lines: &mut Vec<u8>) -> io::Result<Read> {
     lines.clear();
     if file.fill_buf()?.is_empty() {

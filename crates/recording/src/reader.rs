@@ -96,10 +96,8 @@ struct EngineSegments {
 }
 
 impl Recording {
-    /// Reads the first line of each segment.
-    ///
-    /// # Errors
-    /// If the directory cannot be read, or has no segment that this version can read.
+    /// Reads the first line of each segment. Fails if the directory cannot be read, or has no segment that this version
+    /// can read.
     pub fn open(directory: &Path) -> Result<Self, OpenRecordingError> {
         let mut recording = Self { engines: BTreeMap::new(), other_formats: None };
         for segment in directory::segments(directory)? {
@@ -140,12 +138,10 @@ impl Recording {
         self.engines.keys().map(String::as_str)
     }
 
-    /// Reads the lines of `engine`: MODEL, MODEL:VERSION or its full name, or `None` for the only one. Errors tell the user to set
-    /// `option`. Reading begins with the segment that contains the time that `since_us` returns. Its argument is the time when the
-    /// last segment begins. Both are in microseconds since 1970 UTC.
-    ///
-    /// # Errors
-    /// If the recording does not have the engine, or has several engines and none is named.
+    /// Reads the lines of `engine`: MODEL, MODEL:VERSION or its full name, or `None` for the only one. Errors tell the
+    /// user to set `option`. Reading begins with the segment that contains the time that `since_us` returns. Its
+    /// argument is the time when the last segment begins. Both are in microseconds since 1970 UTC. Fails if the
+    /// recording does not have the engine, or has several engines and none is named.
     pub fn read(
         &self,
         engine: Option<&str>,
@@ -205,10 +201,7 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// The next line, without its line feed. `None` after the last one.
-    ///
-    /// # Errors
-    /// If reading fails.
+    /// The next line, without its line feed. `None` after the last one. Fails if reading fails.
     pub fn next_line(&mut self) -> io::Result<Option<&[u8]>> {
         while self.at >= self.frame.len() {
             let Some(segment) = &mut self.segment else {

@@ -39,10 +39,7 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Starts the thread that writes.
-    ///
-    /// # Errors
-    /// If the directory cannot be used.
+    /// Starts the thread that writes. Fails if the directory cannot be used.
     pub fn start(config: RecorderConfig, counts: RecorderCounts) -> Result<Self, RecorderError> {
         let RecorderConfig { directory, max_size, .. } = &config;
         let failed = |cause: io::Error| match cause.kind() {

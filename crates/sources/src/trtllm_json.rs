@@ -91,21 +91,11 @@ impl ArrayPosition {
 }
 
 impl StatisticsArray {
-    /// Parses the next part of an array: as many elements as `batch` takes before it should be folded. Complete elements before
-    /// an error stay in the batch. An element with another structure is counted and skipped.
-    ///
-    /// # Errors
-    /// If the text is not a JSON array, or ends inside it. If it ends inside it, more text may follow in the next call.
+    /// Parses the next part of an array: as many elements as `batch` takes before it should be folded. Complete
+    /// elements before an error stay in the batch. An element with another structure is counted and skipped. Fails if
+    /// the text is not a JSON array, or ends inside it. If it ends inside it, more text may follow in the next call.
     pub fn parse_part(self, text: &[u8], parsed: &mut ArrayPosition, batch: &mut Batch) -> Result<(), ParseError> {
         self.parse_while(Batch::has_room, text, parsed, batch)
-    }
-
-    /// Parses the rest of an array. Elements that do not fit in `batch` are counted as rejected.
-    ///
-    /// # Errors
-    /// Like [`StatisticsArray::parse_part`].
-    pub fn parse_rest(self, text: &[u8], mut parsed: ArrayPosition, batch: &mut Batch) -> Result<(), ParseError> {
-        self.parse_while(|_| true, text, &mut parsed, batch)
     }
 
     fn parse_while(
@@ -129,20 +119,15 @@ impl StatisticsArray {
     }
 }
 
-/// Parses a whole array of records, see [`StatisticsArray::parse_rest`].
-///
-/// # Errors
-/// Like [`StatisticsArray::parse_part`].
+/// Parses a whole array of records. Elements that do not fit in `batch` are counted as rejected. Fails like
+/// [`StatisticsArray::parse_part`].
 pub fn parse_records(text: &[u8], batch: &mut Batch) -> Result<(), ParseError> {
-    StatisticsArray::Records.parse_rest(text, ArrayPosition::default(), batch)
+    StatisticsArray::Records.parse_while(|_| true, text, &mut ArrayPosition::default(), batch)
 }
 
-/// Parses a whole array of finished requests.
-///
-/// # Errors
-/// Like [`StatisticsArray::parse_part`].
+/// Parses a whole array of finished requests. Fails like [`StatisticsArray::parse_part`].
 pub fn parse_perf_metrics(text: &[u8], batch: &mut Batch) -> Result<(), ParseError> {
-    StatisticsArray::PerfMetrics.parse_rest(text, ArrayPosition::default(), batch)
+    StatisticsArray::PerfMetrics.parse_while(|_| true, text, &mut ArrayPosition::default(), batch)
 }
 
 /// `item` returns `None` for an element without content.
@@ -223,10 +208,8 @@ pub enum PublisherLine {
 /// The end of each key that only finished requests have. Nearly all lines are iterations, so one search is enough for them.
 static METRICS: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"etrics\""));
 
-/// Parses one line, without its line feed. The keys of the line decide which kind of message it is.
-///
-/// # Errors
-/// The reason to count. A line without a known key is [`RejectReason::NotARecord`].
+/// Parses one line, without its line feed. The keys of the line decide which kind of message it is. Fails with the
+/// reason to count. A line without a known key is [`RejectReason::NotARecord`].
 pub fn parse_line(line: &[u8]) -> Result<PublisherLine, RejectReason> {
     if let Some(hello) = parse_hello(line)? {
         return Ok(PublisherLine::Hello(hello));
@@ -260,10 +243,7 @@ fn parse_finished_request(line: &str) -> Result<Option<PerfMetricsEntry>, Reject
     Ok(is_one.then(|| PerfMetricsEntry { perf_metrics: Some(metrics), ..PerfMetricsEntry::default() }))
 }
 
-/// Reads one message. Numbers that JSON cannot express are allowed.
-///
-/// # Errors
-/// The reason to count.
+/// Reads one message. Numbers that JSON cannot express are allowed. Fails with the reason to count.
 pub(crate) fn read_message<T: DeserializeOwned>(text: &str) -> Result<T, RejectReason> {
     match read(text) {
         Err(RejectReason::NotJson) => match first_value(text, ODD) {

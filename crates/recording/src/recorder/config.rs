@@ -19,10 +19,8 @@ pub struct RecorderConfig {
 }
 
 impl RecorderConfig {
-    /// Checks the directory without creating or locking it: another process may record into it now.
-    ///
-    /// # Errors
-    /// If it cannot be read and written, or cannot be created.
+    /// Checks the directory without creating or locking it: another process may record into it now. Fails if it cannot
+    /// be read and written, or cannot be created.
     pub fn check(&self) -> Result<(), RecorderError> {
         let failed = |cause: io::Error| RecorderError::Directory { directory: self.directory.clone(), cause };
         let exists = match std::fs::read_dir(&self.directory) {

@@ -94,11 +94,8 @@ impl SegmentFiles {
         Ok(Open { file, segment, began: Instant::now() })
     }
 
-    /// Appends a frame. Deletes the oldest segments to make room. False if that was not enough, because all other segments are
-    /// being written.
-    ///
-    /// # Errors
-    /// If writing fails, or the file is not in the directory any more.
+    /// Appends a frame. Deletes the oldest segments to make room. False if that was not enough, because all other
+    /// segments are being written. Fails if writing fails, or the file is not in the directory any more.
     pub(super) fn append(&mut self, open: &mut Open, frame: &[u8]) -> io::Result<bool> {
         if !open.is_in_place() {
             return Err(io::Error::new(

@@ -74,10 +74,8 @@ fn text_of(value: &RawValue) -> Option<String> {
 /// The key of a hello.
 static HELLO: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"\"hello\""));
 
-/// Parses the line as a hello. `None` if it is not one. Other keys of the line are ignored.
-///
-/// # Errors
-/// The reason to count: the line is not JSON, or its hello is not an object.
+/// Parses the line as a hello. `None` if it is not one. Other keys of the line are ignored. Fails with the reason to
+/// count: the line is not JSON, or its hello is not an object.
 pub fn parse_hello(line: &[u8]) -> Result<Option<Hello>, RejectReason> {
     #[derive(serde::Deserialize)]
     struct HelloLine {
