@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::fs::{DirEntry, File};
 use std::io::{self, BufRead as _, BufReader, Read as _, Seek as _, SeekFrom};
-use std::os::unix::fs::{DirEntryExt as _, FileExt as _, MetadataExt as _};
+use std::os::unix::fs::{DirEntryExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -162,19 +162,18 @@ impl<L: FollowedLines> LineFiles<L> {
                 (known.gone, known.path) = (false, path);
             } else if files.len() < MAX_FILES && has_lines {
                 let is_old = is_first && !self.dir.from_start;
-                let file = if is_old { LineFile::at_end(&path) } else { Ok(LineFile::new(path.clone())) };
-                match file {
-                    Ok(file) => _ = files.insert(inode, file),
-                    Err(error) if self.dir.path.is_file() => {
-                        // The next listing is the first one of a file that can be read.
-                        self.files = None;
-                        return Err(error);
-                    }
-                    // Its lines are old, too, when it becomes readable. A file that was deleted meanwhile has none.
-                    Err(_) => {
-                        let size = path.symlink_metadata().map(|old| old.len());
-                        files.extend(size.ok().map(|size| (inode, LineFile::after(path, size))));
-                    }
+                if is_old
+                    && self.dir.path.is_file()
+                    && let Err(error) = open(&path)
+                {
+                    // The next listing is the first one of a file that can be read.
+                    self.files = None;
+                    return Err(error);
+                }
+                // The lines of a file that cannot be read are old, too, when it becomes readable. One that was deleted
+                // meanwhile has none.
+                if let Ok(file) = path.symlink_metadata() {
+                    files.insert(inode, LineFile::after(path, if is_old { file.len() } else { 0 }));
                 }
             }
         }
@@ -208,25 +207,11 @@ fn open(path: &Path) -> io::Result<File> {
 }
 
 impl LineFile {
-    fn new(path: PathBuf) -> Self {
-        Self { path, offset: 0, skips: false, size: 0, open: None, gone: false, more: false }
-    }
-
-    /// Opens a file of which only the lines that are written from now on are read.
-    fn at_end(path: &Path) -> io::Result<Self> {
-        let file = open(path)?;
-        let size = file.metadata()?.len();
-        let mut last = [b'\n'];
-        if size > 0 {
-            file.read_exact_at(&mut last, size - 1)?;
-        }
-        Ok(Self { offset: size, skips: last != [b'\n'], size, ..Self::new(path.to_owned()) })
-    }
-
     /// A file whose first `size` bytes are left out. A line that begins in them is left out, too.
     fn after(path: PathBuf, size: u64) -> Self {
         // If the last byte ends a line, only this byte is skipped.
-        Self { offset: size.saturating_sub(1), skips: size > 0, size, ..Self::new(path) }
+        let (offset, skips) = (size.saturating_sub(1), size > 0);
+        Self { path, offset, skips, size, open: None, gone: false, more: false }
     }
 
     /// Reads the complete lines that were added. Returns whether there are more.
