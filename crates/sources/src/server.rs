@@ -36,11 +36,15 @@ impl Access {
     /// Checks that the certificates for https can be read. The token is not checked: its file may appear later. Fails
     /// if the certificates cannot be read, or there are none.
     pub fn check(&self) -> Result<(), OpenError> {
-        let Self { target, ca_file, .. } = self;
-        match target.starts_with("https:") {
-            false => Ok(()),
-            true => certificates(ca_file.as_deref()).map(drop),
-        }
+        self.tls().map(drop)
+    }
+
+    /// The settings for https: trusts the certificates in `ca_file`, or the authorities of the system.
+    fn tls(&self) -> Result<Option<ClientConfig>, OpenError> {
+        let ca_file = &self.ca_file;
+        let failed = |cause| OpenError::Certificates { file: ca_file.clone(), cause };
+        let is_https = self.target.starts_with("https:");
+        is_https.then(|| client_config(ca_file.as_deref()).map_err(failed)).transpose()
     }
 }
 
@@ -86,16 +90,11 @@ pub struct TargetServer {
 impl TargetServer {
     /// Reads the certificates that the connection needs. Fails if there are none.
     pub async fn new(access: Access) -> Result<Self, OpenError> {
+        let opening = access.clone();
+        let tls = spawn_blocking(move || opening.tls()).await;
         let Access { target, ca_file, bearer_token_file } = access;
-        let tls = match target.starts_with("https:") {
-            false => None,
-            true => {
-                let path = ca_file.clone();
-                let read = spawn_blocking(move || certificates(path.as_deref())).await;
-                let aborted = |error| OpenError::Certificates { file: ca_file, cause: io::Error::other(error) };
-                Some(Arc::new(read.map_err(aborted)??))
-            }
-        };
+        let aborted = |error| OpenError::Certificates { file: ca_file, cause: io::Error::other(error) };
+        let tls = tls.map_err(aborted)??.map(Arc::new);
         Ok(Self { target, tls, token_file: bearer_token_file, authorization: None })
     }
 
@@ -108,11 +107,6 @@ impl TargetServer {
     pub fn with_user(self, authorization: HeaderValue) -> Self {
         Self { authorization: Some(authorization), ..self }
     }
-}
-
-/// Trusts the certificates in `ca_file`, or the authorities of the system.
-fn certificates(ca_file: Option<&Path>) -> Result<ClientConfig, OpenError> {
-    client_config(ca_file).map_err(|cause| OpenError::Certificates { file: ca_file.map(Path::to_owned), cause })
 }
 
 /// The token of a server, as last read from its file.
