@@ -9,8 +9,8 @@ use trtllm_analysis::objectives::ObjectiveTotals;
 use trtllm_analysis::window::SLOT_SECONDS;
 use trtllm_engines::{EngineSlot, State};
 use trtllm_recording::{Entry, Header, Line, OpenRecordingError, RecordedMoment, Recording, utc};
+use trtllm_records::EngineName;
 use trtllm_records::gpu::{EngineGpus, GpuInventory, NvmlState};
-use trtllm_records::{EngineName, Objectives};
 use trtllm_sources::iteration_log::LoggedMessages;
 use trtllm_sources::{Batch, Presence};
 
@@ -99,17 +99,7 @@ pub fn engine_of_log(
         // The local time may be set back.
         at = RecordedMoment { us, clock_us: at.clock_us.max(us - *begun.get_or_insert(us)) };
         let past = past.get_or_insert_with(|| {
-            let header = Header {
-                format: trtllm_recording::FORMAT,
-                exporter: String::new(),
-                session: 0,
-                model: model.to_owned(),
-                version: "1".to_owned(),
-                labels: Vec::new(),
-                source: "log".to_owned(),
-                objectives: Objectives::default(),
-                stale_after_ms: 15_000,
-            };
+            let header = Header::new(&EngineName::new(model, "1", "log"), 0, Duration::from_secs(15));
             PastEngine::new(Box::new(header), at)
         });
         past.absorb(at, Entry::Message(message));

@@ -68,6 +68,22 @@ pub struct Header {
 }
 
 impl Header {
+    #[must_use]
+    pub fn new(name: &EngineName, session: i64, stale_after: Duration) -> Self {
+        let EngineName { model, version, labels, source, objectives } = name.clone();
+        Self {
+            format: FORMAT,
+            exporter: env!("CARGO_PKG_VERSION").to_owned(),
+            session,
+            model,
+            version,
+            labels,
+            source: source.to_owned(),
+            objectives,
+            stale_after_ms: u64::try_from(stale_after.as_millis()).unwrap_or(u64::MAX),
+        }
+    }
+
     /// The [`full_name`] by which people choose the engine.
     #[must_use]
     pub fn engine(&self) -> String {

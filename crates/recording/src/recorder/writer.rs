@@ -10,7 +10,7 @@ use trtllm_service::log::LogLimit;
 use trtllm_service::supervise::{self, Task};
 
 use crate::frame::{self, Encoder};
-use crate::line::{ABOUT_KINDS, Entry, FORMAT, Header, Line, LineWriter, RecordedMoment};
+use crate::line::{ABOUT_KINDS, Entry, Header, Line, LineWriter, RecordedMoment};
 
 use super::files::{Open, SegmentFiles};
 use super::queue::Command;
@@ -152,19 +152,8 @@ impl SegmentWriter {
     fn begin_segment(&mut self, engine: u64, at: RecordedMoment) -> io::Result<()> {
         let Some(recorded) = self.engines.get_mut(&engine) else { return Ok(()) };
         recorded.close_segment(&mut self.files);
-        let EngineName { model, version, labels, source, objectives } = &*recorded.name;
-        let header = Header {
-            format: FORMAT,
-            exporter: env!("CARGO_PKG_VERSION").to_owned(),
-            session: self.session,
-            model: model.clone(),
-            version: version.clone(),
-            labels: labels.clone(),
-            source: (*source).to_owned(),
-            objectives: *objectives,
-            stale_after_ms: u64::try_from(self.stale_after.as_millis()).unwrap_or(u64::MAX),
-        };
-        let name = format!("{model}-{version}");
+        let header = Header::new(&recorded.name, self.session, self.stale_after);
+        let name = format!("{}-{}", header.model, header.version);
         let dropped = (recorded.dropped > 0).then_some(Entry::Dropped(recorded.dropped));
         let RecordedEngine { writer, text, about, .. } = recorded;
         for entry in [&Entry::Header(Box::new(header))].into_iter().chain(about.iter().flatten()).chain(&dropped) {
