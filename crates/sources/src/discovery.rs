@@ -10,7 +10,6 @@ use std::pin::pin;
 use std::time::Duration;
 
 use serde::Deserialize;
-use tokio::task::JoinSet;
 
 use super::error::SourceError;
 use super::http_client::HttpClient;
@@ -82,21 +81,21 @@ pub enum Identity {
 /// start a process called trtllm-serve. Ports without a listener are left out, unless a process of trtllm-serve names them.
 pub async fn search(ports: Vec<u16>, known: Vec<String>) -> Vec<FoundServer> {
     let named = tokio::task::spawn_blocking(|| processes(Path::new("/proc"))).await.unwrap_or_default();
-    let mut asked = JoinSet::new();
-    for (order, (target, configured)) in places(ports, known, &named).into_iter().enumerate() {
-        let process = named.iter().find(|server| server.target == target).cloned();
-        asked.spawn(async move {
-            let orchestrator = process.as_ref().map(|server| server.orchestrator);
+    let begin = |(target, configured): (String, bool)| {
+        let process = named.iter().find(|server| server.target == target);
+        let orchestrator = process.map(|server| server.orchestrator);
+        tokio::spawn(async move {
             let identity = identify(&target, orchestrator).await?;
-            Some((order, FoundServer { target, configured, identity, pod: None }))
-        });
-    }
+            Some(FoundServer { target, configured, identity, pod: None })
+        })
+    };
+    // All are asked at once. The answers come in time, because each has a timeout.
+    let asked: Vec<_> = places(ports, known, &named).into_iter().map(begin).collect();
     let mut findings = Vec::new();
-    while let Some(answer) = asked.join_next().await {
-        findings.extend(answer.ok().flatten());
+    for answer in asked {
+        findings.extend(answer.await.ok().flatten());
     }
-    findings.sort_by_key(|(order, _)| *order);
-    findings.into_iter().map(|(_, finding)| finding).collect()
+    findings
 }
 
 /// Each address to ask, once, and whether it has one of `ports`.

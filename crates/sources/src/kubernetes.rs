@@ -13,7 +13,6 @@ use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::sync::Notify;
-use tokio::task::JoinSet;
 use trtllm_records::PodTrouble;
 use trtllm_service::permits::timeout;
 
@@ -161,9 +160,8 @@ impl Pods {
             let too_many = known.too_many.then(|| ("the API server".to_owned(), TOO_MANY.to_owned()));
             (known.pods.values().cloned().collect::<Vec<_>>(), known.problem.clone().or(too_many))
         };
-        let mut asked = JoinSet::new();
-        for (order, ServingPod { pod, target, orchestrator, left }) in pods.into_iter().enumerate() {
-            asked.spawn(async move {
+        let begin = |ServingPod { pod, target, orchestrator, left }| {
+            tokio::spawn(async move {
                 let identity = match (left, &target, &pod.trouble) {
                     (Some(why), ..) => Identity::Left(why),
                     (None, _, Some(PodTrouble::Down(why))) => Identity::NotReady(why.clone()),
@@ -174,18 +172,21 @@ impl Pods {
                     }
                 };
                 let target = target.unwrap_or_default();
-                (order, FoundServer { target, configured: false, identity, pod: Some(pod) })
-            });
+                FoundServer { target, configured: false, identity, pod: Some(pod) }
+            })
+        };
+        let asked: Vec<_> = pods.into_iter().map(begin).collect();
+        let mut findings = Vec::new();
+        for answer in asked {
+            findings.extend(answer.await.ok());
         }
-        let mut findings = asked.join_all().await;
-        findings.sort_by_key(|(order, _)| *order);
-        let failed = problem.map(|(target, why)| FoundServer {
+        findings.extend(problem.map(|(target, why)| FoundServer {
             target,
             configured: false,
             identity: Identity::Unknown(why),
             pod: None,
-        });
-        findings.into_iter().map(|(_, finding)| finding).chain(failed).collect()
+        }));
+        findings
     }
 
     fn change(&self, change: impl FnOnce(&mut Known)) {
