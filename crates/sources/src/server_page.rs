@@ -42,12 +42,8 @@ pub(super) struct ServerPageReader {
     last: Option<LastCounts>,
 }
 
-#[derive(Debug)]
-struct PageRead {
-    client: HttpClient,
-    last: Option<LastCounts>,
-    page: Result<ServerPage, SourceError>,
-}
+/// The client, and its page with the counts of the page, which are absent if several frontends answer.
+type PageRead = (HttpClient, Result<(ServerPage, Option<LastCounts>), SourceError>);
 
 #[derive(Debug)]
 pub(super) struct ServerPage {
@@ -81,12 +77,16 @@ impl ServerPageReader {
     /// the page's families to `names`, or the path if the answer is not a page.
     pub(super) fn poll(&mut self, names: &mut BTreeSet<String>) -> Option<ServerMetrics> {
         let mut arrived = None;
-        if let Some(Ok(PageRead { client, last, page })) = self.reading.try_join_next() {
-            (self.client, self.last, self.refusal) = (Some(client), last, None);
-            match page {
-                Ok(ServerPage { metrics, families }) => {
-                    self.several_frontends = metrics.several_frontends;
-                    arrived = Some(metrics);
+        if let Some(Ok((client, read))) = self.reading.try_join_next() {
+            (self.client, self.refusal) = (Some(client), None);
+            match read {
+                Ok((ServerPage { metrics, families }, last)) => {
+                    self.several_frontends = last.is_none();
+                    self.last = last;
+                    arrived = Some(match self.several_frontends {
+                        true => ServerMetrics { config: metrics.config, several_frontends: true, ..Default::default() },
+                        false => metrics,
+                    });
                     names.extend(families);
                 }
                 Err(error) if error.is_missing() => self.missing = true,
@@ -101,20 +101,13 @@ impl ServerPageReader {
         }
         self.due = Instant::now() + INTERVAL;
         let client = self.client.take();
-        let client = client.unwrap_or_else(|| HttpClient::new(self.server.clone()).with_max_body(MAX_PAGE));
-        self.reading.spawn(read(client, self.last.take()));
+        let mut client = client.unwrap_or_else(|| HttpClient::new(self.server.clone()).with_max_body(MAX_PAGE));
+        let last = self.last.take();
+        self.reading.spawn(async move {
+            let read = read_until_certain(&mut client, last).await;
+            (client, read)
+        });
         arrived
-    }
-}
-
-async fn read(mut client: HttpClient, last: Option<LastCounts>) -> PageRead {
-    match read_until_certain(&mut client, last).await {
-        Ok((page, None)) => {
-            let metrics = ServerMetrics { config: page.metrics.config, several_frontends: true, ..Default::default() };
-            PageRead { client, last: None, page: Ok(ServerPage { metrics, ..page }) }
-        }
-        Ok((page, last)) => PageRead { client, last, page: Ok(page) },
-        Err(error) => PageRead { client, last: None, page: Err(error) },
     }
 }
 
