@@ -64,15 +64,9 @@ impl Engine {
     /// An engine whose source is not known yet.
     #[must_use]
     pub fn starting() -> Self {
-        Self::new(ObservedEngine::new(Duration::ZERO))
-    }
-
-    /// An engine before its first poll.
-    #[must_use]
-    pub fn new(observed: ObservedEngine) -> Self {
         Self {
             state: EngineState::Starting,
-            observed,
+            observed: ObservedEngine::new(Duration::ZERO),
             source: SourceStatus::default(),
             about: EngineAbout::default(),
             gpus: None,

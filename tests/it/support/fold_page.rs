@@ -16,7 +16,7 @@ use super::page::Page;
 
 /// The engine after a poll.
 pub(crate) fn polled(observed: &ObservedEngine, now: Instant) -> Engine {
-    Engine { state: observed.fold.health.state(now), ..Engine::new(observed.clone()) }
+    Engine { state: observed.fold.health.state(now), observed: observed.clone(), ..Engine::starting() }
 }
 
 /// A list with this engine.

@@ -14,7 +14,6 @@ use super::numbers::Number;
 use super::theme::Theme;
 use crate::exporters::api::{self, Gpus};
 use ratatui::crossterm::event::KeyCode;
-use trtllm_analysis::ObservedEngine;
 use trtllm_engines::Engine;
 use trtllm_fold::EngineState;
 use trtllm_http::views::numbers::LoadJson;
@@ -229,7 +228,7 @@ fn ranks_are_listed_with_their_last_iteration() {
         let records = json!([record(1, 0, 9), record(1, 1, 9), record(2, 0, 8), record(2, 1, 2)]);
         let records: Vec<IterationStats> = serde_json::from_value(records).unwrap();
         let mut engine = llama();
-        let mut observed = Engine::new(ObservedEngine::new(Duration::from_secs(15)));
+        let mut observed = Engine::starting();
         records.iter().for_each(|record| observed.observed.absorb(record, Instant::now(), 0).unwrap());
         observed.state = state;
         engine["load"] = json!(LoadJson::of(&observed));
