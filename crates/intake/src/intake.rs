@@ -509,10 +509,19 @@ mod tests {
     use crate::source_log::has_ended;
     use trtllm_engines::State;
 
+    fn intake() -> Intake {
+        let state = State::new(vec![EngineName::new("m", "1", "test")]);
+        Intake::new(Arc::clone(&state.slots()[0]), Duration::from_secs(15))
+    }
+
+    fn record(iter: u64) -> Message {
+        let record = IterationStats { iter: Some(iter), num_active_requests: Some(1), ..IterationStats::default() };
+        Message::Record(Box::new(record))
+    }
+
     #[test]
     fn the_beginning_of_a_polls_error_is_kept_as_short_printable_text() {
-        let (state, start) = (State::new(vec![EngineName::new("m", "1", "test")]), Moment::now());
-        let mut intake = Intake::new(Arc::clone(&state.slots()[0]), Duration::from_secs(15));
+        let (mut intake, start) = (intake(), Moment::now());
         let mut poll = |second: i64, cause: Option<&str>| {
             let at = Moment { unix_us: second, ..start };
             let error = cause.map(|cause| SourceError::Engine { cause: cause.to_owned() });
@@ -533,16 +542,12 @@ mod tests {
 
     #[test]
     fn the_keys_of_a_server_are_dropped_when_another_one_may_have_replaced_it() {
-        let state = State::new(vec![EngineName::new("m", "1", "test")]);
-        let mut intake = Intake::new(Arc::clone(&state.slots()[0]), Duration::from_secs(15));
+        let mut intake = intake();
         intake.find_unknown_keys_with(|keys| keys.into_iter().filter(|key| key != "iter").collect());
         let error = SourceError::Engine { cause: "stopped".to_owned() };
         let mut poll = |answers: bool, iter: u64, keys: &[&str]| {
             let mut batch = Batch::default();
-            if answers {
-                let record = IterationStats { iter: Some(iter), num_active_requests: Some(1), ..Default::default() };
-                batch.messages.push(Message::Record(Box::new(record)));
-            }
+            batch.messages.extend(answers.then(|| record(iter)));
             batch.keys = keys.iter().map(|key| (*key).to_owned()).collect();
             let result = if answers { Ok(Presence::Present) } else { Err(&error) };
             intake.end_poll(&mut batch, Duration::ZERO, result, Moment::now());
@@ -583,8 +588,7 @@ mod tests {
 
     #[test]
     fn a_series_of_losses_is_one_event_in_the_log_and_the_next_series_another() {
-        let state = State::new(vec![EngineName::new("m", "1", "test")]);
-        let mut intake = Intake::new(Arc::clone(&state.slots()[0]), Duration::from_secs(15));
+        let mut intake = intake();
         let (start, mut sequence) = (Moment::now(), 0);
         let mut poll = |seconds, lost: u64| {
             let at = Moment { instant: start.instant + Duration::from_secs(seconds), ..start };
@@ -607,21 +611,13 @@ mod tests {
 
     #[test]
     fn several_engines_behind_one_address_have_a_notice_and_nothing_of_them_is_counted() {
-        let state = State::new(vec![EngineName::new("m", "1", "test")]);
-        let mut intake = Intake::new(Arc::clone(&state.slots()[0]), Duration::from_secs(15));
+        let mut intake = intake();
         let mut poll = |messages: Vec<Message>| {
             let mut batch = Batch::default();
             (batch.messages, batch.notice) = (messages, Some("of the source"));
             intake.end_poll(&mut batch, Duration::ZERO, Ok(Presence::Present), Moment::now());
             let engine = intake.engine();
             (engine.source.notice, engine.totals().iterations, engine.requests().finished.is_some())
-        };
-        let record = |iter| {
-            Message::Record(Box::new(IterationStats {
-                iter: Some(iter),
-                num_active_requests: Some(1),
-                ..IterationStats::default()
-            }))
         };
         for iter in [9000, 50] {
             assert_eq!(poll(vec![record(iter)]).0, Some("of the source"));
@@ -637,8 +633,7 @@ mod tests {
 
     #[test]
     fn a_poll_that_fails_does_not_end_a_notice() {
-        let state = State::new(vec![EngineName::new("m", "1", "test")]);
-        let mut intake = Intake::new(Arc::clone(&state.slots()[0]), Duration::from_secs(15));
+        let mut intake = intake();
         let failed = SourceError::Engine { cause: "stopped".to_owned() };
         let mut logged = |notice, result| {
             let mut batch = Batch::default();
@@ -653,7 +648,6 @@ mod tests {
 
     #[test]
     fn records_that_a_failed_poll_has_taken_are_lost_also_after_empty_answers_and_in_a_replay() {
-        let state = State::new(vec![EngineName::new("m", "1", "test")]);
         let record = |iter| {
             let pytorch = trtllm_records::iteration::StaticBatchingStats::default();
             Message::Record(Box::new(IterationStats {
@@ -666,7 +660,7 @@ mod tests {
         let at = Moment::now();
         for drained_unparsed in [true, false] {
             for replayed in [true, false] {
-                let mut intake = Intake::new(Arc::clone(&state.slots()[0]), Duration::from_secs(15));
+                let mut intake = intake();
                 for (iter, drained_unparsed) in
                     [(Some(1), false), (Some(2), drained_unparsed), (None, false), (Some(9), false)]
                 {
@@ -691,8 +685,7 @@ mod tests {
 
     #[test]
     fn requests_without_records_have_a_notice_until_records_arrive() {
-        let state = State::new(vec![EngineName::new("m", "1", "test")]);
-        let mut intake = Intake::new(Arc::clone(&state.slots()[0]), Duration::from_secs(15));
+        let mut intake = intake();
         let start = Moment::now();
         let mut poll = |seconds, item: Option<Message>| {
             let at = Moment { instant: start.instant + Duration::from_secs(seconds), ..start };
@@ -706,9 +699,6 @@ mod tests {
             assert_eq!(poll(seconds, request()), None);
         }
         assert!(poll(31, None).unwrap().contains("enable_iter_perf_stats"));
-        assert_eq!(
-            poll(32, Some(Message::Record(Box::new(IterationStats { iter: Some(1), ..Default::default() })))),
-            None
-        );
+        assert_eq!(poll(32, Some(record(1))), None);
     }
 }

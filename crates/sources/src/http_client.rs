@@ -466,10 +466,7 @@ mod tests {
             for _ in 0..connections {
                 let (mut stream, _) = listener.accept().await.unwrap();
                 for _ in 0..requests {
-                    let mut head = Vec::new();
-                    while !head.ends_with(b"\r\n\r\n") {
-                        head.push(stream.read_u8().await.unwrap());
-                    }
+                    head(&mut stream).await;
                     stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n[]").await.unwrap();
                 }
             }
@@ -477,37 +474,49 @@ mod tests {
         (target, tokio::spawn(serving))
     }
 
-    #[tokio::test]
-    async fn a_frontend_that_lost_its_engine_is_not_one_that_loads() {
-        // The answer of upstream's serve/multi_frontend.py.
-        let gone = r#"{"error":"The launcher frontend that serves /metrics is unavailable: ClientConnectorError()"}"#;
-        for (body, loads) in [(gone, false), ("", true), (r#"{"error":"LLM is unavailable"}"#, true)] {
-            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-            let mut client = HttpClient::new(TargetServer::plain(format!("http://{}", listener.local_addr().unwrap())));
-            let answer = async {
-                let (mut stream, _) = listener.accept().await.unwrap();
-                let head = format!("HTTP/1.1 503 Service Unavailable\r\ncontent-length: {}\r\n\r\n", body.len());
-                stream.write_all((head + body).as_bytes()).await.unwrap();
-                stream
-            };
-            let (Err(error), _) = tokio::join!(client.read("/metrics"), answer) else { panic!("{body}") };
-            assert_eq!((error.is_not_ready(), error.kind()), (loads, trtllm_records::ErrorKind::HttpStatus), "{error}");
+    /// A listener, and a client that sends a token to it.
+    async fn listener() -> (TcpListener, HttpClient, tempfile::NamedTempFile) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let target = format!("http://{}", listener.local_addr().unwrap());
+        let token = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(token.path(), "hunter2").unwrap();
+        let server = TargetServer { token_file: Some(token.path().to_owned()), ..TargetServer::plain(target) };
+        (listener, HttpClient::new(server), token)
+    }
+
+    async fn head(stream: &mut TcpStream) -> String {
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            head.push(stream.read_u8().await.unwrap());
         }
+        String::from_utf8(head).unwrap()
+    }
+
+    /// Accepts a connection, and answers its first request. Returns the head of the request.
+    async fn answer(listener: &TcpListener, text: &str) -> (String, TcpStream) {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let head = head(&mut stream).await;
+        stream.write_all(text.as_bytes()).await.unwrap();
+        (head, stream)
     }
 
     #[tokio::test]
-    async fn a_server_that_says_that_it_is_starting_has_lost_no_engine() {
-        for (state, starting) in [("x-trtllm-server-state: starting\r\n", true), ("", false)] {
-            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-            let mut client = HttpClient::new(TargetServer::plain(format!("http://{}", listener.local_addr().unwrap())));
-            let answer = async {
-                let (mut stream, _) = listener.accept().await.unwrap();
-                let head = format!("HTTP/1.1 503 Service Unavailable\r\n{state}content-length: 0\r\n\r\n");
-                stream.write_all(head.as_bytes()).await.unwrap();
-                stream
-            };
-            let (Err(error), _) = tokio::join!(client.read("/metrics"), answer) else { panic!("{state}") };
-            assert_eq!((error.is_not_ready(), error.is_starting(), error.status()), (true, starting, Some(503)));
+    async fn a_server_that_loads_or_starts_is_not_a_frontend_that_lost_its_engine() {
+        // The answer of upstream's serve/multi_frontend.py.
+        let gone = r#"{"error":"The launcher frontend that serves /metrics is unavailable: ClientConnectorError()"}"#;
+        for (header, body, not_ready, starting) in [
+            ("", gone, false, false),
+            ("", "", true, false),
+            ("", r#"{"error":"LLM is unavailable"}"#, true, false),
+            ("x-trtllm-server-state: starting\r\n", "", true, true),
+        ] {
+            let (listener, mut client, _token) = listener().await;
+            let length = body.len();
+            let text = format!("HTTP/1.1 503 Unavailable\r\n{header}content-length: {length}\r\n\r\n{body}");
+            let (Err(error), _) = tokio::join!(client.read("/metrics"), answer(&listener, &text)) else { panic!() };
+            let found = (error.is_not_ready(), error.is_starting(), error.status());
+            assert_eq!(found, (not_ready, starting, Some(503)), "{error}");
+            assert_eq!(error.kind(), trtllm_records::ErrorKind::HttpStatus);
         }
     }
 
@@ -522,18 +531,10 @@ mod tests {
             ("HTTP/1.1 503 Busy\r\ncontent-length: 9\r\n\r\n", false),
         ];
         for (text, lost) in cases {
-            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-            let target = TargetServer::plain(format!("http://{}", listener.local_addr().unwrap()));
-            let mut client = HttpClient::new(target).with_max_body(50);
-            let answer = async {
-                let (mut stream, _) = listener.accept().await.unwrap();
-                let mut head = Vec::new();
-                while !head.ends_with(b"\r\n\r\n") {
-                    head.push(stream.read_u8().await.unwrap());
-                }
-                stream.write_all(text.as_bytes()).await.unwrap();
-            };
-            let (_, ()) = tokio::join!(client.read("/metrics"), answer);
+            let (listener, client, _token) = listener().await;
+            let mut client = client.with_max_body(50);
+            let answered = async { drop(answer(&listener, text).await) };
+            let (_, ()) = tokio::join!(client.read("/metrics"), answered);
             assert_eq!(client.is_unanswered(), lost, "{text}");
             // Nobody listens there, and no other test can get the port, so no request is sent.
             let closed = tokio::net::TcpSocket::new_v4().unwrap();
@@ -545,62 +546,27 @@ mod tests {
         }
     }
 
-    /// Answers each request with the next of `answers`: a status, and the target of a redirect or the body. Returns the
-    /// requests: each with its first line, and whether it had a token.
-    async fn redirecting(
-        answers: Vec<(u16, String)>,
-    ) -> (String, tokio::sync::mpsc::UnboundedReceiver<(String, bool)>) {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let target = format!("http://{}", listener.local_addr().unwrap());
-        let (requests, received) = tokio::sync::mpsc::unbounded_channel();
-        tokio::spawn(async move {
-            let mut answers = answers.into_iter();
-            while let Ok((mut stream, _)) = listener.accept().await {
-                loop {
-                    let mut head = Vec::new();
-                    while !head.ends_with(b"\r\n\r\n") {
-                        let Ok(byte) = stream.read_u8().await else { break };
-                        head.push(byte);
-                    }
-                    if head.is_empty() {
-                        break;
-                    }
-                    let head = String::from_utf8(head).unwrap();
-                    let first = head.lines().next().unwrap().to_owned();
-                    requests.send((first, head.to_lowercase().contains("authorization: bearer hunter2"))).unwrap();
-                    let (status, text) = answers.next().unwrap();
-                    let answer = match status {
-                        200 => format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{text}", text.len()),
-                        _ => format!("HTTP/1.1 {status} X\r\nlocation: {text}\r\ncontent-length: 5\r\n\r\nmoved"),
-                    };
-                    stream.write_all(answer.as_bytes()).await.unwrap();
-                }
-            }
-        });
-        (target, received)
-    }
-
-    fn with_token(target: String) -> (HttpClient, tempfile::NamedTempFile) {
-        let token = tempfile::NamedTempFile::new().unwrap();
-        std::fs::write(token.path(), "hunter2").unwrap();
-        let file = Some(token.path().to_owned());
-        (HttpClient::new(TargetServer { token_file: file, ..TargetServer::plain(target) }), token)
-    }
-
     #[tokio::test]
     async fn a_redirect_is_told_with_its_target_and_gets_no_token() {
         for status in [301, 302, 303, 307, 308] {
-            let (other, mut asked) = redirecting(vec![(200, "[]".to_owned())]).await;
-            let to = format!("{}/metrics?token=hunter3", other.replace("//", "//user:hunter4@"));
-            let (target, mut requests) = redirecting(vec![(status, to)]).await;
-            let (mut client, _token) = with_token(target);
-            let error = client.read("/metrics").await.unwrap_err();
+            let (other, ..) = listener().await;
+            let (asked, mut client, _token) = listener().await;
+            let address = other.local_addr().unwrap();
+            let to = format!("http://user:hunter4@{address}/metrics?token=hunter3");
+            let text = format!("HTTP/1.1 {status} X\r\nlocation: {to}\r\ncontent-length: 5\r\n\r\nmoved");
+            let (Err(error), (head, mut stream)) = tokio::join!(client.read("/metrics"), answer(&asked, &text)) else {
+                panic!()
+            };
             assert_eq!((error.kind(), error.status()), (trtllm_records::ErrorKind::HttpStatus, Some(status)));
             let text = error.to_string();
-            assert!(text.contains(&format!("redirects to {other}/metrics (status {status})")), "{text}");
+            assert!(text.contains(&format!("redirects to http://{address}/metrics (status {status})")), "{text}");
             assert!(!text.contains("hunter"), "{text}");
-            assert_eq!(requests.recv().await.unwrap(), ("GET /metrics HTTP/1.1".to_owned(), true));
-            assert!(asked.try_recv().is_err() && requests.try_recv().is_err(), "the redirect was followed");
+            assert!(head.starts_with("GET /metrics ") && head.contains("authorization: Bearer hunter2"), "{head}");
+            for listener in [&other, &asked] {
+                let again = tokio::time::timeout(std::time::Duration::ZERO, listener.accept()).await;
+                assert!(again.is_err(), "the redirect was followed");
+            }
+            assert_eq!(stream.read(&mut [0]).await.unwrap_or(0), 0, "it was followed on the same connection");
         }
     }
 
@@ -666,16 +632,10 @@ mod tests {
 
     #[tokio::test]
     async fn a_connection_that_the_server_reset_between_two_requests_is_replaced() {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let mut client = HttpClient::new(TargetServer::plain(format!("http://{}", listener.local_addr().unwrap())));
+        let (listener, mut client, _token) = listener().await;
         for _ in 0..3 {
-            let answer = async {
-                let (mut stream, _) = listener.accept().await.unwrap();
-                assert!(stream.read(&mut [0; 1000]).await.unwrap() > 0);
-                stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n[]").await.unwrap();
-                stream
-            };
-            let (read, stream) = tokio::join!(client.read("/metrics"), answer);
+            let text = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n[]";
+            let (read, (_, stream)) = tokio::join!(client.read("/metrics"), answer(&listener, text));
             assert_eq!(read.unwrap(), b"[]");
             // Closing a socket without lingering resets its connection.
             stream.set_zero_linger().unwrap();
