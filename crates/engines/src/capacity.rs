@@ -39,7 +39,6 @@ impl State {
 
 impl EngineSlot {
     /// What was measured of the engine, for what-if. The engine is copied under its lock, and its costs are computed outside.
-    #[must_use]
     pub fn measured(&self) -> MeasuredEngine {
         let observed = Box::new(self.lock().observed.clone());
         self.with_judged(|judged| MeasuredEngine::of(&observed, &judged.window))

@@ -62,7 +62,6 @@ pub struct Engine {
 
 impl Engine {
     /// An engine whose source is not known yet.
-    #[must_use]
     pub fn starting() -> Self {
         Self {
             state: EngineState::Starting,
@@ -75,41 +74,34 @@ impl Engine {
         }
     }
 
-    #[must_use]
     pub fn latest(&self) -> Option<&Latest> {
         self.observed.fold.latest()
     }
 
-    #[must_use]
     pub fn totals(&self) -> &EngineTotals {
         &self.observed.fold.totals
     }
 
-    #[must_use]
     pub fn requests(&self) -> &RequestTotals {
         &self.observed.fold.requests.totals
     }
 
-    #[must_use]
     pub fn tells(&self) -> Tells {
         let iterations = !self.source.only_requests && !self.latest().is_some_and(|latest| latest.is_visual_gen);
         Tells { iterations, requests: iterations && !self.source.only_log }
     }
 
     /// Absent without configured objectives.
-    #[must_use]
     pub fn objectives(&self) -> Option<&ObjectiveTotals> {
         self.observed.analysis.objectives.as_ref()
     }
 
     /// The counts of an orchestrator. `None` for an engine.
-    #[must_use]
     pub fn orchestrator(&self) -> Option<&OrchestratorTotals> {
         self.observed.fold.orchestrator()
     }
 
     /// The last record as the load gauges show it: absent for a stale engine, and with a load of 0 for an idle one.
-    #[must_use]
     pub fn load(&self) -> Option<Latest> {
         let latest = self.latest().filter(|_| !self.state.is_stale())?;
         Some(if self.state == EngineState::Idle { latest.idle() } else { *latest })
@@ -130,7 +122,6 @@ impl Engine {
     /// Number of GPUs that the engine runs on, on all nodes: the one that trtllm-serve reports, else tensor × pipeline parallel
     /// size. Attention data parallelism and expert parallelism divide these GPUs and need no others. `None` if the engine reports
     /// no valid number.
-    #[must_use]
     pub fn gpu_count(&self) -> Option<usize> {
         let positive = |value: &String| value.parse().ok().filter(|count: &usize| *count > 0);
         let parallel = self.requests().server.config.get(&ConfigSection::Parallel);
@@ -144,7 +135,6 @@ impl Engine {
     }
 
     /// The settings and versions of the engine by name.
-    #[must_use]
     pub fn configuration(&self) -> BTreeMap<String, String> {
         let names = [("backend", self.about.backend.clone()), ("engine_version", self.about.version.clone())];
         let told = self.settings().into_iter().chain(names);
@@ -152,7 +142,6 @@ impl Engine {
     }
 
     /// Settings by label of `nv_trt_llm_engine_config_info`, as far as the engine reports them.
-    #[must_use]
     pub fn settings(&self) -> [(&'static str, Option<String>); EngineSettings::NAMES.len()] {
         let of_server = |label: &str| {
             let (_, section, name) = OF_SERVER.iter().find(|(known, ..)| *known == label)?;

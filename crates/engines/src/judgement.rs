@@ -41,19 +41,16 @@ pub(super) struct HostJudgement {
 
 impl EngineJudgement {
     /// Absent while there is too little data.
-    #[must_use]
     pub fn headroom(&self) -> Option<Headroom> {
         Headroom::of(&self.window.span(RECENT)?, self.window.waiting(RECENT), self.capacity)
     }
 
     /// The output of the last five minutes relative to the benchmark.
-    #[must_use]
     pub fn output_ratios(&self, bench: &BenchReport) -> OutputRatios {
         OutputRatios::of(&self.window, bench).unwrap_or_default()
     }
 
     /// What an orchestrator counted in the last `seconds`.
-    #[must_use]
     pub fn orchestrator_span(&self, seconds: f64) -> Option<OrchestratorMark> {
         OrchestratorMark::span(&self.orchestrator, seconds)
     }

@@ -106,13 +106,11 @@ impl State {
     }
 
     /// The windows of all GPUs.
-    #[must_use]
     pub fn gpu_windows(&self) -> Vec<GpuWindow> {
         self.host.lock().gpus.clone()
     }
 
     /// All findings, the most severe first.
-    #[must_use]
     pub fn findings(&self) -> Vec<Finding> {
         let mut found = self.host.lock().findings.clone();
         for slot in self.slots().iter() {

@@ -31,7 +31,6 @@ pub(super) struct EngineCounts {
 pub struct SourceIndex(Arc<AtomicUsize>);
 
 impl SourceIndex {
-    #[must_use]
     pub fn new(index: usize) -> Self {
         Self(Arc::new(AtomicUsize::new(index)))
     }
@@ -123,7 +122,6 @@ impl EngineSlot {
     }
 
     /// The highest number of records that are kept of each engine.
-    #[must_use]
     pub fn most_records(&self) -> usize {
         RECENT_RECORDS.min(RECORDS_OF_ALL / self.counts.current.load(Ordering::Relaxed).max(1)).max(1)
     }
@@ -139,7 +137,6 @@ impl Engine {
     }
 
     /// The last `count` records, oldest first.
-    #[must_use]
     pub fn recent_records(&self, count: usize) -> Vec<KeptRecord> {
         self.recent.iter().skip(self.recent.len().saturating_sub(count)).cloned().collect()
     }

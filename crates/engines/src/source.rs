@@ -107,34 +107,29 @@ pub struct SourceStatus {
 impl SourceStatus {
     /// Whether the server still answers although its engine has ended. Such a server answers 503 until it is restarted, which
     /// interrupts its connections.
-    #[must_use]
     pub fn has_lost_engine(&self) -> bool {
         self.server_has_served && self.last_failure.as_ref().is_some_and(|failure| failure.not_ready)
     }
 
     /// Whether the source cannot be opened, so that it was never polled.
-    #[must_use]
     pub fn is_closed(&self) -> bool {
         self.last_failure.is_some() && self.last_poll_us.is_none()
     }
 
     /// What the status 503 of the last poll means, in the words of every surface. `None` if the last poll had another
     /// result.
-    #[must_use]
     pub fn meaning_of_503(&self) -> Option<&'static str> {
         let not_ready = self.last_failure.as_ref().is_some_and(|failure| failure.not_ready);
         not_ready.then_some(if self.server_has_served { "the server has lost its engine" } else { "the model loads" })
     }
 
     /// Whether the pod of a server that does not answer is scheduled, pulled or started.
-    #[must_use]
     pub fn pod_is_loading(&self) -> bool {
         self.last_failure.is_some()
             && matches!(self.pod_trouble, Some(PodTrouble::Loading(_) | PodTrouble::Restarted(_)))
     }
 
     /// Why the engine cannot be read, as Kubernetes says.
-    #[must_use]
     pub fn pod_failure(&self) -> Option<String> {
         let trouble = self.pod_trouble.as_ref().filter(|_| self.last_failure.is_some())?;
         Some(match trouble {
@@ -144,7 +139,6 @@ impl SourceStatus {
     }
 
     /// The phase of an engine that is starting.
-    #[must_use]
     pub fn start_phase(&self) -> StartPhase {
         match &self.last_failure {
             _ if self.loading.is_some() => StartPhase::Loading,

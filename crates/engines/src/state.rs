@@ -31,7 +31,6 @@ pub struct State {
 }
 
 impl State {
-    #[must_use]
     pub fn new(engines: Vec<EngineName>) -> Self {
         let state = Self {
             engines: Mutex::default(),
@@ -90,7 +89,6 @@ impl State {
     }
 
     /// The engines in page order, with their current states. The list stays the same until an engine joins or leaves.
-    #[must_use]
     pub fn slots(&self) -> Arc<Vec<Arc<EngineSlot>>> {
         let engines = Arc::clone(&self.engines.lock());
         let now = tokio::time::Instant::now().into_std();
@@ -103,7 +101,6 @@ impl State {
         *self.gpus.lock() = Arc::new(inventory);
     }
 
-    #[must_use]
     pub fn gpus(&self) -> Arc<GpuInventory> {
         Arc::clone(&self.gpus.lock())
     }

@@ -177,7 +177,6 @@ pub fn from_systemd(is_ingest: impl Fn(&Path) -> bool) -> Result<(Vec<Listener>,
 
 impl Listener {
     /// The bound address, with the port that was chosen for port 0.
-    #[must_use]
     pub fn address(&self) -> Option<Address> {
         match self {
             Self::Tcp(listener) => listener.local_addr().ok().map(|address| Address::Tcp(address.to_string())),

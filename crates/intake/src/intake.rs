@@ -30,7 +30,6 @@ pub struct Moment {
 
 impl Moment {
     /// The current time. `instant` comes from tokio's clock, which a simulation can move.
-    #[must_use]
     pub fn now() -> Self {
         let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let instant = tokio::time::Instant::now().into_std();
@@ -87,7 +86,6 @@ struct ReplayedPolls {
 }
 
 impl Intake {
-    #[must_use]
     pub fn new(slot: Arc<EngineSlot>, stale_after: Duration) -> Self {
         slot.lock().observed = ObservedEngine::new(stale_after).with_objectives(slot.name.objectives);
         set_kind(&mut slot.lock(), slot.name.source);
@@ -122,7 +120,6 @@ impl Intake {
         self.slot.lock()
     }
 
-    #[must_use]
     pub fn is_idle(&self) -> bool {
         self.state == EngineState::Idle
     }

@@ -142,7 +142,6 @@ impl PastEngine {
         }
     }
 
-    #[must_use]
     pub fn slot(&self) -> Arc<EngineSlot> {
         Arc::clone(&self.state.slots()[0])
     }

@@ -60,7 +60,6 @@ pub struct Driver {
 }
 
 impl Driver {
-    #[must_use]
     pub fn new(intake: Intake, schedule: Schedule, events: DriverEvents, heartbeat: Heartbeat) -> Self {
         Self { schedule, intake, events, heartbeat }
     }

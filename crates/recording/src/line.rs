@@ -68,7 +68,6 @@ pub struct Header {
 }
 
 impl Header {
-    #[must_use]
     pub fn new(name: &EngineName, session: i64, stale_after: Duration) -> Self {
         let EngineName { model, version, labels, source, objectives } = name.clone();
         Self {
@@ -85,7 +84,6 @@ impl Header {
     }
 
     /// The [`full_name`] by which people choose the engine.
-    #[must_use]
     pub fn engine(&self) -> String {
         full_name(":", &self.model, &self.version, self.labels.iter().map(|(name, value)| (&**name, &**value)))
     }
@@ -104,7 +102,6 @@ const LATEST_US: i64 = 10_000_000_000_000_000;
 
 impl RecordedMoment {
     /// A moment of this process.
-    #[must_use]
     pub fn new(instant: Instant, unix_us: i64) -> Self {
         let micros = |duration: Duration| i64::try_from(duration.as_micros()).unwrap_or(i64::MAX);
         let clock_us = match instant.checked_duration_since(origin()) {
@@ -116,7 +113,6 @@ impl RecordedMoment {
 
     /// The moment on the clock of this process. If another process recorded it, only differences are meaningful. A moment that the
     /// clock cannot represent becomes the origin.
-    #[must_use]
     pub fn instant(self) -> Instant {
         let distance = Duration::from_micros(self.clock_us.unsigned_abs());
         let moment = if self.clock_us < 0 { origin().checked_sub(distance) } else { origin().checked_add(distance) };
@@ -151,7 +147,6 @@ impl Line {
     }
 
     /// Approximate memory in bytes.
-    #[must_use]
     pub fn weight(&self) -> usize {
         let of_entry = match &self.entry {
             Entry::Message(message) => message.weight(),
@@ -168,7 +163,6 @@ pub const ABOUT_KINDS: usize = 5;
 impl Entry {
     /// The kind of an entry that describes the engine, below [`ABOUT_KINDS`]. It may not come again, so each segment begins with the
     /// latest entry of each kind.
-    #[must_use]
     pub fn about_kind(&self) -> Option<usize> {
         match self {
             Self::About(_) => Some(0),
@@ -181,12 +175,10 @@ impl Entry {
     }
 
     /// Whether the entry describes the engine, and not what happened at a time.
-    #[must_use]
     pub fn is_about(&self) -> bool {
         matches!(self, Self::Header(_)) || self.about_kind().is_some()
     }
 
-    #[must_use]
     pub fn is_message(&self) -> bool {
         matches!(self, Self::Message(_))
     }
@@ -254,7 +246,6 @@ pub struct LineWriter {
 }
 
 impl LineWriter {
-    #[must_use]
     pub fn new(name: &EngineName) -> Self {
         let quoted = |text: &str| serde_json::Value::from(text).to_string();
         let pod = name.pod().map_or(String::new(), |pod| format!(",\"pod\":{}", quoted(&pod)));

@@ -36,7 +36,6 @@ pub enum OpenRecordingError {
 }
 
 /// A time as text, in a form that `--at` accepts.
-#[must_use]
 pub fn utc(micros: i64) -> String {
     let time = serde_json::to_value(RecordTime { micros, zoned: true });
     time.ok().and_then(|time| time.as_str().map(str::to_owned)).unwrap_or_default()
@@ -231,7 +230,6 @@ impl Reader {
     }
 
     /// Number of segments so far with a damaged frame, such as an unfinished one after kill -9. Nothing after it can be read.
-    #[must_use]
     pub fn torn(&self) -> u64 {
         self.torn
     }

@@ -69,13 +69,11 @@ impl FileText {
         self.permit = None;
     }
 
-    #[must_use]
     pub fn bytes(&self) -> &[u8] {
         &self.text
     }
 
     /// Takes the text and releases the permit. The caller must bound these bytes itself.
-    #[must_use]
     pub fn into_bytes(self) -> Vec<u8> {
         self.text
     }

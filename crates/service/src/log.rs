@@ -79,7 +79,6 @@ pub fn init(level: tracing::Level, format: LogFormat) -> LogGuard {
 }
 
 /// Log lines that were dropped because stderr did not take them.
-#[must_use]
 pub fn dropped_lines() -> u64 {
     DROPPED.get().map_or(0, |dropped| dropped.dropped_lines() as u64) + REFUSED.load(Relaxed)
 }

@@ -61,7 +61,6 @@ impl Drop for Waiting {
 }
 
 impl Permits {
-    #[must_use]
     pub const fn new(permits: usize) -> Self {
         Self { free: Semaphore::const_new(permits), waiting: AtomicUsize::new(0) }
     }
@@ -99,7 +98,6 @@ pub struct Deadline {
 }
 
 impl Deadline {
-    #[must_use]
     pub fn after(limit: Duration) -> Self {
         Self { limit, at: Instant::now() + limit }
     }

@@ -8,25 +8,21 @@ use std::fmt::Write as _;
 const MAX: usize = 256;
 
 /// The first 256 characters of a text. Each unsafe character becomes `?`.
-#[must_use]
 pub fn printable(text: &str) -> String {
     text.chars().take(MAX).map(|character| if is_harmless(character) { character } else { '?' }).collect()
 }
 
 /// Like [`printable`], for a text of any length.
-#[must_use]
 pub fn one_line(text: &str) -> String {
     replace(text, is_harmless, |out, _| out.push('?')).into_owned()
 }
 
 /// Like [`one_line`], but keeps line feeds and tabs.
-#[must_use]
 pub fn lines(text: &str) -> Cow<'_, str> {
     replace(text, |character| is_harmless(character) || matches!(character, '\n' | '\t'), |out, _| out.push('?'))
 }
 
 /// Escapes unsafe characters in JSON. They can only be in strings, except for line feeds between values.
-#[must_use]
 pub fn json(text: &str) -> Cow<'_, str> {
     let escape = |out: &mut String, character: char| {
         for unit in character.encode_utf16(&mut [0; 2]) {

@@ -25,7 +25,6 @@ impl Trigger {
 
 impl Shutdown {
     /// Whether the shutdown has started.
-    #[must_use]
     pub fn has_begun(&self) -> bool {
         *self.0.borrow() || self.0.has_changed().is_err()
     }

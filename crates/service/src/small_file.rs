@@ -48,7 +48,6 @@ pub fn replace(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
 }
 
 /// Whether the file is a pipe or a device. Opening or reading it may wait, and takes data from other readers.
-#[must_use]
 pub fn is_stream(path: &Path) -> bool {
     let kind = path.metadata().map(|found| found.file_type());
     kind.is_ok_and(|kind| kind.is_fifo() || kind.is_char_device())

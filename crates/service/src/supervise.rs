@@ -65,7 +65,6 @@ pub fn catch_now<T>(task: Task, work: impl FnOnce() -> T) -> Result<T, Panicked>
 }
 
 /// Restarts of each task, in the order of [`Task`].
-#[must_use]
 pub fn restarts() -> [u64; TASKS] {
     RESTARTS.each_ref().map(|count| count.load(Ordering::Relaxed))
 }

@@ -56,7 +56,6 @@ impl Batch {
     pub const ENOUGH: usize = 256 << 10;
 
     /// Whether more messages may be parsed before these are folded.
-    #[must_use]
     pub fn has_room(&self) -> bool {
         self.weight < Self::ENOUGH
     }

@@ -29,7 +29,6 @@ pub struct Blocking<S> {
 }
 
 impl<S: BlockingSource> Blocking<S> {
-    #[must_use]
     pub fn new(target: String, source: S) -> Self {
         Self { target, source: Some(source), reading: None }
     }

@@ -34,7 +34,6 @@ const SPECULATIVE: [&str; 8] = [
 
 /// Parses the object `config` of a publisher's hello: names and values, which are text or numbers. Other values are
 /// ignored, and so is an object of more than 16 KiB.
-#[must_use]
 pub fn parse_settings(config: &str) -> EngineSettings {
     let sent = if config.len() <= MAX_SENT { serde_json::from_str(config) } else { Ok(Map::new()) };
     let mut settings = EngineSettings::default();
@@ -45,7 +44,6 @@ pub fn parse_settings(config: &str) -> EngineSettings {
 }
 
 /// Parses the `config.json` that `trtllm-build` writes into the directory of an engine.
-#[must_use]
 pub fn parse_engine_config(body: &[u8]) -> EngineSettings {
     let config: Value = serde_json::from_slice(body).unwrap_or_default();
     let mut settings = EngineSettings::default();

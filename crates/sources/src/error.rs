@@ -88,7 +88,6 @@ pub enum SourceError {
 }
 
 impl SourceError {
-    #[must_use]
     pub const fn kind(&self) -> ErrorKind {
         match self {
             Self::Connect { .. } | Self::Certificate { .. } | Self::SpeaksHttp { .. } => ErrorKind::Connect,
@@ -111,13 +110,11 @@ impl SourceError {
 
     /// Whether the server answers that it does not have this path. Any other status may be that of a proxy, or of a server
     /// that is starting or busy, so the path is requested again.
-    #[must_use]
     pub const fn is_missing(&self) -> bool {
         matches!(self, Self::HttpStatus { status: 404 | 405 | 410, .. })
     }
 
     /// The status of an answer that is an error.
-    #[must_use]
     pub const fn status(&self) -> Option<u16> {
         match self {
             Self::HttpStatus { status, .. }
@@ -132,7 +129,6 @@ impl SourceError {
 
     /// Whether the server answers that it is not ready yet. [`Self::LauncherGone`] means something else: a frontend
     /// starts after its engine, so it has lost its engine.
-    #[must_use]
     pub const fn is_not_ready(&self) -> bool {
         self.is_starting()
             || matches!(
@@ -142,7 +138,6 @@ impl SourceError {
     }
 
     /// Whether the server says that it has just been started, so that it has lost no engine.
-    #[must_use]
     pub const fn is_starting(&self) -> bool {
         matches!(self, Self::Starting { .. })
     }

@@ -27,7 +27,6 @@ pub struct HostedLoad {
 
 impl Hosting {
     /// An engine with default options. It keeps 1000 iterations: ten seconds of a fast engine, which is polled ten times a second.
-    #[must_use]
     pub const fn plain(engine: String) -> Self {
         Self { engine, iter_stats_max_iterations: 1000, request_stats_max_iterations: 1000, load: None }
     }

@@ -164,7 +164,6 @@ pub struct LoggedMessages<R> {
 }
 
 impl<R: BufRead> LoggedMessages<R> {
-    #[must_use]
     pub fn of(reader: R) -> Self {
         Self { reader, text: FileText::default(), log: IterationLog::default(), ready: Vec::new().into_iter() }
     }
@@ -186,7 +185,6 @@ impl<R: BufRead> LoggedMessages<R> {
     }
 
     /// What the user should change.
-    #[must_use]
     pub fn notice(&self) -> Option<&'static str> {
         self.log.notice()
     }
@@ -212,7 +210,6 @@ pub fn check(path: &Path) -> Result<(), OpenError> {
 
 impl FollowedLog {
     /// `from_start`: whether the lines that the file already has count, too.
-    #[must_use]
     pub fn new(path: PathBuf, from_start: bool) -> Self {
         let files = LineFiles::new(LinesDir { path, from_start }, IterationLog::default());
         Self { files, last: Instant::now() }

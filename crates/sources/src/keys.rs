@@ -65,7 +65,6 @@ impl LineParser {
 }
 
 /// The keys of an object, or of the first one in an array, and of the objects in it. Ids, such as those of pools, are left out.
-#[must_use]
 pub fn keys_of_first(text: &[u8]) -> BTreeSet<String> {
     let (text, mut keys) = (text.trim_ascii_start(), BTreeSet::new());
     // What follows the object is not read.

@@ -92,7 +92,6 @@ impl Source {
     }
 
     /// Shortest time until the next poll.
-    #[must_use]
     pub fn interval(&self) -> Duration {
         match self {
             Self::Orchestrator(_) => orchestrator::INTERVAL,
@@ -111,7 +110,6 @@ impl Source {
     }
 
     /// Whether the source is an engine of this process that still loads its model.
-    #[must_use]
     pub fn is_loading(&self) -> bool {
         match self {
             #[cfg(feature = "executor")]
@@ -130,7 +128,6 @@ impl Source {
     }
 
     /// What the source reads, for messages.
-    #[must_use]
     pub fn target(&self) -> String {
         match self {
             Self::TrtllmServe(source) => source.client.server.target.clone(),

@@ -34,7 +34,6 @@ pub fn parse_orchestrator_page(page: &[u8]) -> Result<Vec<OrchestratorCount>, No
 }
 
 /// The families of the page that are not read, for [`Batch::keys`](super::Batch::keys).
-#[must_use]
 pub fn unread_families(page: &[u8]) -> BTreeSet<String> {
     let is_read = |name: &str| {
         let labels = vec![("le", "1".into())];
@@ -99,7 +98,6 @@ pub struct ClusterInfo {
 
 /// Parses `GET /cluster_info`. `None` if the answer is not that of an orchestrator: the coordinator of several orchestrator
 /// processes answers in MessagePack.
-#[must_use]
 pub fn parse_cluster_info(body: &[u8]) -> Option<ClusterInfo> {
     #[derive(Deserialize)]
     struct Answer {

@@ -68,7 +68,6 @@ impl PerfMetricsDir {
         Ok(Self::new(dir, LineOwner::Deployment))
     }
 
-    #[must_use]
     pub(super) fn target(&self) -> String {
         format!("perf-metrics:{}", self.dir.path.display())
     }

@@ -3,7 +3,6 @@
 
 /// Returns the value of the text with strings in double quotes, and JSON's words instead of Python's. Numbers that JSON cannot write
 /// become null. `None` if the value does not end, or something follows it.
-#[must_use]
 pub fn to_json(text: &str) -> Option<String> {
     let (json, length) = first_value(text, "null");
     text[length?..].trim_ascii().is_empty().then_some(json)

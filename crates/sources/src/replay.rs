@@ -39,7 +39,6 @@ pub enum Pace {
 impl Pace {
     /// When the next message is due after the start of the replay. `delivered`: the number of messages before it. `clock`: its
     /// recorded time in seconds since the first.
-    #[must_use]
     pub fn due(self, delivered: u64, clock: f64) -> Duration {
         let seconds = match self {
             Self::Rate(rate) => delivered as f64 / rate,

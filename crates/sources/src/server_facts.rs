@@ -79,7 +79,6 @@ pub(super) async fn read_fact<T>(
 }
 
 /// Parses an answer to [`VERSION_PATH`]. The version becomes the value of a label, so it is shortened.
-#[must_use]
 pub fn parse_version(body: &[u8]) -> Option<String> {
     #[derive(serde::Deserialize)]
     struct Version {

@@ -19,7 +19,6 @@ const MAX_STEPS: usize = 2048;
 const MAX_TIME: Duration = Duration::from_millis(50);
 
 /// Whether only [`Simulated`] can simulate this `sim:` URL. The simulated C++ Executor has no PyTorch backend.
-#[must_use]
 pub fn is_in_process(url: &str) -> bool {
     let options = Options::parse(url).ok().filter(|options| options.scenario.is_some());
     options.is_some_and(|options| !options.config(&Host::default()).release.is_cpp())

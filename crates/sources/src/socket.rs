@@ -65,7 +65,6 @@ impl Ingest {
     }
 
     /// The source of an engine that its publisher has named.
-    #[must_use]
     pub fn joined(socket: &Path, Joined { id, names, inbox, queue, .. }: Joined) -> Self {
         let target = format!("socket:{}", socket.display());
         Self::new(target, queue, inbox, Origin::Shared { names, id })

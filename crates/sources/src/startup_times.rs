@@ -15,7 +15,6 @@ const MAX_DEPTH: usize = 16;
 const MAX_SECONDS: f64 = 7.0 * 86_400.0;
 
 /// Parses `GET /server_info`. Empty for an older server, which reports no times.
-#[must_use]
 pub fn parse_startup_times(body: &[u8]) -> StartupTimes {
     let mut times = StartupTimes::new();
     if body.len() <= MAX_BODY

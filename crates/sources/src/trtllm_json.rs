@@ -73,13 +73,11 @@ enum Next {
 
 impl ArrayPosition {
     /// The array has ended.
-    #[must_use]
     pub fn is_complete(self) -> bool {
         self.next == Next::Nothing
     }
 
     /// At least one element has been parsed, or the array is empty.
-    #[must_use]
     pub fn is_begun(self) -> bool {
         !matches!(self.next, Next::Array | Next::First)
     }

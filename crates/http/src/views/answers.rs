@@ -131,7 +131,6 @@ pub struct Model {
 
 impl Model {
     /// `at`: the time in seconds since 1970, or `None` for a running engine.
-    #[must_use]
     pub fn of(slot: &EngineSlot, at: Option<f64>) -> Self {
         let EngineName { model, version, labels, .. } = slot.name.clone();
         let configuration = slot.lock().configuration();
@@ -139,7 +138,6 @@ impl Model {
     }
 
     /// The name in texts for people.
-    #[must_use]
     pub fn name(&self) -> String {
         of_labels(" ", &self.model, &self.version, &self.labels)
     }

@@ -23,7 +23,6 @@ use super::reasons;
 const DEFAULT_LAST: usize = 10;
 
 /// All engines.
-#[must_use]
 pub fn engines(state: &State) -> String {
     array(state.slots().iter().map(|slot| engine(slot)))
 }
@@ -38,7 +37,6 @@ pub(super) fn engine(slot: &EngineSlot) -> Value {
 }
 
 /// What limits each engine, and all other findings, the most severe first.
-#[must_use]
 pub fn findings(state: &State) -> Value {
     let verdict = |slot: &Arc<EngineSlot>| {
         let verdict = slot.with_judged(|judged| judged.verdict.verdict().cloned());
@@ -50,7 +48,6 @@ pub fn findings(state: &State) -> Value {
 }
 
 /// All GPUs, or the reason why there is none.
-#[must_use]
 pub fn gpus(state: &State) -> Value {
     let inventory = state.gpus();
     let why = inventory.gpus.is_empty().then(|| reasons::no_gpus(inventory.nvml).to_owned());
@@ -59,7 +56,6 @@ pub fn gpus(state: &State) -> Value {
 }
 
 /// What `--source auto` or `kubernetes:` found at each address.
-#[must_use]
 pub fn discovery(state: &State) -> Value {
     let found = state.discovery.lock().clone().into_iter();
     without_nulls(&found.map(|(address, finding)| Discovered { address, finding }).collect::<Vec<_>>())
@@ -73,7 +69,6 @@ pub fn model(state: &State, query: &str) -> Result<Value, InvalidQuery> {
 
 /// The sources that were never polled successfully, one line each; `None` for good once there was no such source. If the exporter
 /// is a sidecar, its readiness decides whether the engine's pod gets traffic, so later failures must not change it.
-#[must_use]
 pub fn not_ready(state: &State) -> Option<String> {
     let missing = |slot: &Arc<EngineSlot>| {
         let (engine, name) = (slot.lock(), &slot.name);
@@ -92,7 +87,6 @@ pub fn not_ready(state: &State) -> Option<String> {
 const ENDPOINT_ERROR: &str = "an endpoint of the server cannot be read; see the log";
 
 /// What is wrong with engines whose sources have been polled successfully before, one line each.
-#[must_use]
 pub fn trouble(state: &State) -> String {
     let failing = |slot: &Arc<EngineSlot>| {
         let (engine, name) = (slot.lock(), &slot.name);

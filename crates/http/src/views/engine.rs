@@ -93,7 +93,6 @@ pub struct Totals {
 
 impl Engine {
     /// The name by which people choose the engine, with `:` between its parts; with another separator for texts.
-    #[must_use]
     pub fn name(&self, separator: &str) -> String {
         answers::of_labels(separator, &self.model, &self.version, &self.labels)
     }

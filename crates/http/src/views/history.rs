@@ -24,7 +24,6 @@ pub(super) fn window(judged: &EngineJudgement, tells: Tells) -> Option<Numbers> 
 
 /// Slots of the last `seconds`, oldest first, of these engines and of all GPUs. `ago` counts the seconds from the end of a
 /// slot to the end of the newest one.
-#[must_use]
 pub fn history(state: &State, engines: &[std::sync::Arc<EngineSlot>], seconds: f64) -> String {
     let slot_seconds = trtllm_analysis::window::SLOT_SECONDS;
     let mut text = format!("{{\"apiVersion\":{},\"slotSeconds\":{slot_seconds},\"engines\":", super::API_VERSION);

@@ -19,7 +19,6 @@ pub struct HtmlPage {
 
 impl HtmlPage {
     /// Links are relative, so the page also works behind a proxy that adds a prefix to the path.
-    #[must_use]
     pub fn new(telemetry_path: &str) -> Self {
         let html = DOCUMENT
             .replace("{version}", env!("CARGO_PKG_VERSION"))

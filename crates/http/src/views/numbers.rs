@@ -47,7 +47,6 @@ pub struct RankLoadJson {
 
 impl LoadJson {
     /// Absent while the engine does not answer.
-    #[must_use]
     pub fn of(engine: &Engine) -> Option<Self> {
         let latest = engine.load()?;
         Some(Self {
@@ -117,7 +116,6 @@ pub struct TimesJson {
 }
 
 impl Numbers {
-    #[must_use]
     pub fn of(span: &Span, tells: Tells) -> Self {
         let (counts, sums, times) = (&span.counts, &span.sums, &span.distributions);
         Self {
@@ -144,7 +142,6 @@ impl Numbers {
 }
 
 impl TimesJson {
-    #[must_use]
     pub fn of(times: &Distribution) -> Option<Self> {
         let [p50, p95, p99] = [0.5, 0.95, 0.99].map(|share| times.quantile(share));
         Some(Self { mean: times.mean()?, p50, p95, p99 })
@@ -175,7 +172,6 @@ pub struct SideNumbers {
 }
 
 impl OrchestratorNumbers {
-    #[must_use]
     pub fn of(span: &OrchestratorMark) -> Self {
         let seconds = span.at;
         let rate = |count: f64| if seconds > 0.0 { count / seconds } else { 0.0 };
@@ -227,7 +223,6 @@ pub struct OrchestratorSide {
 
 impl OrchestratorJson {
     /// `stale`: the orchestrator does not answer, so its current state is unknown.
-    #[must_use]
     pub fn of(totals: &OrchestratorTotals, stale: bool, span: Option<&OrchestratorMark>) -> Self {
         let mut sides: BTreeMap<String, OrchestratorSide> = BTreeMap::new();
         for (side, counted) in Side::ALL.iter().zip(&totals.sides) {

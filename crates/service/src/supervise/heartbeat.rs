@@ -72,7 +72,6 @@ impl Heartbeats {
     }
 
     /// The name of a task that makes no progress, if there is one.
-    #[must_use]
     pub fn stalled(&self) -> Option<String> {
         let watched = self.0.lock();
         watched.iter().find(|watched| watched.checks_without_beat >= PATIENCE).map(|watched| watched.task.clone())

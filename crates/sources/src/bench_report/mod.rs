@@ -36,7 +36,6 @@ pub fn read(path: &Path) -> Result<BenchReport, BenchReportError> {
 }
 
 /// Whether a file that begins with `start` is a report.
-#[must_use]
 pub fn is_of_bench(start: &[u8]) -> bool {
     let has = |text: &str| memchr::memmem::find(start, text.as_bytes()).is_some();
     let has_key = |key: &str| has(&format!("\"{key}\""));

@@ -33,7 +33,6 @@ static RUNNING: LazyLock<Arc<()>> = LazyLock::new(Arc::default);
 
 /// Whether an engine of this process is still loading or has not stopped. The process must then end by [`exit_now`]: a
 /// normal exit would run the destructors of C++ globals that the engine's threads still use.
-#[must_use]
 pub fn is_any_running() -> bool {
     Arc::strong_count(&RUNNING) > 1
 }

@@ -102,18 +102,15 @@ impl Value<FinishReason> for bridge::FinishReason {
     }
 }
 
-#[must_use]
 pub fn iteration(from: &bridge::IterationStats) -> IterationStats {
     from.cpp().unwrap_or_default()
 }
 
-#[must_use]
 pub fn requests(from: &bridge::RequestStatsPerIteration) -> RequestStatsPerIteration {
     let requests = from.request_stats.iter().filter_map(Value::cpp).collect();
     RequestStatsPerIteration { iter: Some(from.iter), request_stats: Some(requests) }
 }
 
-#[must_use]
 pub fn finished(from: &bridge::FinishedRequest) -> PerfMetricsEntry {
     PerfMetricsEntry {
         request_id: Some(from.request_id),

@@ -157,7 +157,6 @@ pub(super) fn cut(name: &str) -> Cow<'_, str> {
 
 impl Names {
     /// Each new engine is sent to `joined`.
-    #[must_use]
     pub fn new(forget_after: Duration, joined: mpsc::UnboundedSender<Joined>) -> Arc<Self> {
         Arc::new(Self { table: Mutex::default(), released: Notify::new(), joined, forget_after, log: Mutex::default() })
     }
@@ -235,7 +234,6 @@ impl Names {
 
 impl Socket {
     /// The value of [`Joined::socket`] for the engines of this socket.
-    #[must_use]
     pub fn id(&self) -> u64 {
         self.id
     }

@@ -84,7 +84,6 @@ pub(super) struct PublisherEntry {
 }
 
 impl Publishers {
-    #[must_use]
     pub fn new(admission: Admission) -> Arc<Self> {
         Arc::new(Self {
             waiting: Arc::new(Semaphore::new(admission.limit.div_ceil(PLACES_FOR_ONE_WAITING))),

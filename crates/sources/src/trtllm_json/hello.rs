@@ -30,7 +30,6 @@ pub struct Hello {
 
 impl Hello {
     /// A hello that cannot be read at all.
-    #[must_use]
     pub fn unreadable() -> Self {
         Self { unclear: Some("hello"), ..Self::default() }
     }
