@@ -236,25 +236,22 @@ mod tests {
     use trtllm_service::supervise::Heartbeats;
 
     const SCHEDULE: Schedule = Schedule { interval: Duration::from_millis(10), timeout: Duration::from_millis(10) };
-    const STALE_AFTER: Duration = Duration::from_millis(100);
 
-    fn intake(state: &State, stale_after: Duration) -> Intake {
-        Intake::new(Arc::clone(&state.slots()[0]), stale_after)
-    }
-
-    fn one_engine() -> Arc<State> {
-        let name = EngineName::new("m", "1", "test");
-        Arc::new(State::new(vec![name]))
+    /// The driver of one engine.
+    fn driver(schedule: Schedule) -> (State, Driver, mpsc::UnboundedReceiver<DriverEvent>) {
+        let state = State::new(vec![EngineName::new("m", "1", "test")]);
+        let intake = Intake::new(Arc::clone(&state.slots()[0]), 10 * schedule.interval);
+        let (events, received) = mpsc::unbounded_channel();
+        let heartbeat = Heartbeats::default().register(String::new());
+        (state, Driver::new(intake, schedule, events, heartbeat), received)
     }
 
     /// There is one such task per engine. It had 34 KB when each layer kept the future of a poll twice.
     #[test]
     fn the_task_of_an_engine_takes_little_memory() {
-        let (events, _receiver) = tokio::sync::mpsc::unbounded_channel();
-        let heartbeat = Arc::new(Heartbeats::default()).register("a driver".to_owned());
-        let driver = Driver::new(intake(&one_engine(), STALE_AFTER), SCHEDULE, events, heartbeat);
+        let (_, driver, _events) = driver(SCHEDULE);
         let (_trigger, shutdown) = shutdown::channel();
-        let task = driver.run(std::future::pending::<Result<Source, OpenError>>(), shutdown);
+        let task = driver.run(std::future::pending(), shutdown);
         assert!(size_of_val(&task) <= 14_000, "{} bytes", size_of_val(&task));
     }
 
@@ -269,11 +266,8 @@ mod tests {
             batch.messages.push(Message::Record(Box::new(record)));
             (Duration::ZERO, Ok(Presence::Present))
         });
-        let state = one_engine();
         let schedule = Schedule { interval: Duration::from_millis(100), timeout: Duration::from_secs(5) };
-        let (events, _received) = mpsc::unbounded_channel();
-        let heartbeat = Heartbeats::default().register(String::new());
-        let driver = Driver::new(intake(&state, Duration::from_secs(15)), schedule, events, heartbeat);
+        let (_state, driver, _events) = driver(schedule);
         let (_trigger, shutdown) = shutdown::channel();
         tokio::spawn(driver.run(std::future::ready(Ok(source)), shutdown));
         for (active, expected) in [(0, 50), (1, 100), (0, 50)] {
@@ -294,11 +288,8 @@ mod tests {
             batch.more = PARTS.fetch_add(1, Ordering::SeqCst).is_multiple_of(2);
             (Duration::from_secs(if batch.more { 2 } else { 0 }), Ok(Presence::Present))
         });
-        let state = one_engine();
         let schedule = Schedule { interval: Duration::from_secs(10), timeout: Duration::from_secs(5) };
-        let (events, _received) = mpsc::unbounded_channel();
-        let heartbeat = Heartbeats::default().register(String::new());
-        let driver = Driver::new(intake(&state, Duration::from_secs(15)), schedule, events, heartbeat);
+        let (_state, driver, _events) = driver(schedule);
         let (_trigger, shutdown) = shutdown::channel();
         tokio::spawn(driver.run(std::future::ready(Ok(source)), shutdown));
         tokio::time::sleep(Duration::from_secs(95)).await;
@@ -314,23 +305,16 @@ mod tests {
         }
     }
 
-    fn driver(state: &Arc<State>) -> (Driver, mpsc::UnboundedReceiver<DriverEvent>) {
-        let (events, received) = mpsc::unbounded_channel();
-        let heartbeat = Heartbeats::default().register(String::new());
-        (Driver::new(intake(state, STALE_AFTER), SCHEDULE, events, heartbeat), received)
-    }
-
     #[tokio::test]
     async fn an_engine_is_starting_while_its_source_is_opened_and_a_shutdown_ends_that() {
-        let state = one_engine();
-        let (driver, mut events) = driver(&state);
+        let (state, driver, mut events) = driver(SCHEDULE);
         let (trigger, shutdown) = shutdown::channel();
-        let running = tokio::spawn(driver.run(std::future::pending::<Result<Source, OpenError>>(), shutdown));
+        let running = tokio::spawn(driver.run(std::future::pending(), shutdown));
         // Waits for several health checks, and for longer than the engine may take to become stale.
         while state.slots()[0].lock().source.loading.is_none() {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
-        tokio::time::sleep(3 * STALE_AFTER).await;
+        tokio::time::sleep(30 * SCHEDULE.interval).await;
         let at_the_end = |engine: &Engine| (engine.state, engine.source.ready);
         assert_eq!(at_the_end(&state.slots()[0].lock()), (EngineState::Starting, false));
         trigger.stop();
@@ -340,12 +324,11 @@ mod tests {
 
     #[tokio::test]
     async fn a_source_that_cannot_be_opened_is_reported_once_and_ends_its_driver() {
-        let state = one_engine();
-        let (driver, mut events) = driver(&state);
+        let (_state, driver, mut events) = driver(SCHEDULE);
         let (_trigger, shutdown) = shutdown::channel();
         let failing = async {
             tokio::task::yield_now().await;
-            Err::<Source, _>(OpenError::Engine { engine: "e".to_owned(), cause: "out of memory".to_owned() })
+            Err(OpenError::Engine { engine: "e".to_owned(), cause: "out of memory".to_owned() })
         };
         driver.run(failing, shutdown).await;
         let Some(DriverEvent::Failed(error)) = events.recv().await else { panic!("no failure") };
@@ -363,8 +346,7 @@ mod tests {
             assert!(poll != 1, "as if the system had no more threads");
             (Duration::ZERO, Ok(Presence::Present))
         });
-        let state = one_engine();
-        let (driver, _events) = driver(&state);
+        let (state, driver, _events) = driver(SCHEDULE);
         let (trigger, shutdown) = shutdown::channel();
         let before = supervise::restarts();
         let running = tokio::spawn(driver.run(std::future::ready(Ok(source)), shutdown));
