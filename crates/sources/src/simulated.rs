@@ -52,12 +52,11 @@ impl Simulated {
     }
 
     pub(super) fn poll(&mut self, batch: &mut Batch) -> Result<Presence, SourceError> {
-        if self.started.is_none() {
+        let (started, wall) = *self.started.get_or_insert_with(|| {
             batch.about = Some(about(self.engine.config()));
             let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
-            self.started = Some((Instant::now(), wall.as_micros() as i64));
-        }
-        let (started, wall) = self.started.unwrap_or_else(|| (Instant::now(), 0));
+            (Instant::now(), wall.as_micros() as i64)
+        });
         let Some(elapsed) = started.elapsed().checked_sub(Duration::from_secs_f64(self.options.load_seconds)) else {
             return Ok(Presence::Loading);
         };
