@@ -16,15 +16,26 @@ fn rate(config: &mut Config, rate: f64) {
     config.load.arrivals = Arrivals::Poisson { rate };
 }
 
-/// A row of the tables of situations. It defines one scenario for each backend in `on`.
-#[derive(Debug)]
+/// An engine and what it does. It is one scenario for each backend in `on`.
+#[derive(Debug, Clone, Copy)]
 struct Situation {
     name: &'static str,
-    cause: &'static str,
-    says: &'static str,
     on: &'static [On],
+    says: &'static str,
+    /// Changes the default engine.
     change: fn(&mut Config),
-    cure: &'static str,
+    /// The cause of its trouble, and what cures it. Absent for a healthy engine.
+    trouble: Option<(&'static str, &'static str)>,
+}
+
+const fn situation(name: &'static str, on: &'static [On], says: &'static str, change: fn(&mut Config)) -> Situation {
+    Situation { name, on, says, change, trouble: None }
+}
+
+impl Situation {
+    const fn trouble(self, cause: &'static str, cure: &'static str) -> Self {
+        Self { trouble: Some((cause, cure)), ..self }
+    }
 }
 
 /// A backend on which a situation is simulated.
@@ -51,12 +62,18 @@ const PY: &[On] = &[V2, V1];
 const RESERVING: &[On] = &[V1, CPP];
 
 impl On {
-    /// The default engine with this change.
-    fn engine(&self, change: fn(&mut Config)) -> Config {
+    fn scenario(&self, situation: &Situation) -> Scenario {
         let mut config = Config { release: self.release, ..Config::default() };
         config.statistics.rows = false;
-        change(&mut config);
-        config
+        (situation.change)(&mut config);
+        Scenario {
+            name: format!("{}{}", situation.name, self.suffix),
+            backend: self.backend,
+            cause: situation.trouble.map_or("none", |(cause, _)| cause),
+            description: situation.says,
+            config,
+            cure: situation.trouble.map(|(_, cure)| cure),
+        }
     }
 }
 
@@ -77,26 +94,8 @@ pub struct Scenario {
 /// All scenarios: first those with a cause of trouble, then the healthy ones.
 #[must_use]
 pub fn all() -> Vec<Scenario> {
-    let situations = [limits::TABLE, work::TABLE, faults::TABLE].into_iter().flatten();
-    let troubled = situations.flat_map(|situation| {
-        situation.on.iter().map(|on| Scenario {
-            name: format!("{}{}", situation.name, on.suffix),
-            backend: on.backend,
-            cause: situation.cause,
-            description: situation.says,
-            config: on.engine(situation.change),
-            cure: Some(situation.cure),
-        })
-    });
-    let healthy = healthy::TABLE.iter().map(|(name, on, says, change)| Scenario {
-        name: format!("healthy-{name}"),
-        backend: on.backend,
-        cause: "none",
-        description: says,
-        config: on.engine(*change),
-        cure: None,
-    });
-    troubled.chain(healthy).collect()
+    let situations = [limits::TABLE, work::TABLE, faults::TABLE, healthy::TABLE].into_iter().flatten();
+    situations.flat_map(|situation| situation.on.iter().map(|on| on.scenario(situation))).collect()
 }
 
 fn named(name: &str) -> Option<Scenario> {
