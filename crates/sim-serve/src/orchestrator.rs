@@ -1,5 +1,5 @@
 //! The page of the orchestrator of disaggregated serving. It counts its calls to the workers as upstream's `OpenAIHttpClient` does:
-//! a stream that a worker refuses is in no counter of errors, and a stream that breaks is in one, even if it is retried.
+//! a stream that a worker refuses is in no counter of errors, and a stream that breaks is in one.
 
 use trtllm_sim::pair::Side;
 use trtllm_sim::record::Entry;
@@ -109,18 +109,12 @@ impl Orchestrator {
         match (call.end, is_streamed) {
             // A stream that a worker refuses fails before the code that counts.
             (End::Error, true) if call.is_refused => {}
-            (End::Error, true) => {
+            (End::Error, _) => {
                 calls.errors += 1;
                 calls.completed += 1;
-                calls.retries += u64::from(call.is_retried);
-            }
-            (End::Error, false) if call.is_retried => calls.retries += 1,
-            (End::Error, false) => {
                 // An HTTP error is retried once, and the worker refuses that, too.
                 calls.retries += u64::from(call.is_refused);
-                calls.errors += 1;
-                calls.completed += 1;
-                self.internal_errors += 1;
+                self.internal_errors += u64::from(!is_streamed);
             }
             // The client closed its connection: only the end of a stream counts.
             (End::Cancelled, _) => calls.completed += u64::from(is_streamed),
@@ -156,44 +150,27 @@ impl Orchestrator {
 mod tests {
     use super::*;
 
-    /// Errors, retries and completed requests of the generation workers, and internal errors, after one such call.
-    fn counts(end: End, [nonstream, is_refused, is_retried]: [bool; 3]) -> [u64; 4] {
+    /// Errors, retries and completed requests of a side, and internal errors, after one call that fails.
+    fn counts(side: Side, end: End, nonstream: bool, is_refused: bool) -> [u64; 4] {
         let mut orchestrator = Orchestrator::default();
-        let call = Unanswered { id: 1, end, nonstream, is_refused, is_begun: false, is_retried };
-        orchestrator.unanswered(&call, Side::Generation);
-        let calls = &orchestrator.generation;
+        orchestrator.unanswered(&Unanswered { id: 1, end, nonstream, is_refused }, side);
+        let calls = if side == Side::Context { &orchestrator.context } else { &orchestrator.generation };
         [calls.errors, calls.retries, calls.completed, orchestrator.internal_errors]
     }
 
     #[test]
     fn calls_that_fail_count_as_the_client_of_upstream_counts_them() {
-        // Streamed or not, refused or not, retried or not.
-        for (call, expected) in [
-            ([false, true, false], [0, 0, 0, 0]),
-            ([false, false, true], [1, 1, 1, 0]),
-            ([false, false, false], [1, 0, 1, 0]),
-            ([true, true, false], [1, 1, 1, 1]),
-            ([true, false, true], [0, 1, 0, 0]),
-            ([true, false, false], [1, 0, 1, 1]),
+        for (side, end, nonstream, is_refused, expected) in [
+            (Side::Generation, End::Error, false, true, [0, 0, 0, 0]),
+            (Side::Generation, End::Error, false, false, [1, 0, 1, 0]),
+            (Side::Generation, End::Error, true, true, [1, 1, 1, 1]),
+            (Side::Generation, End::Error, true, false, [1, 0, 1, 1]),
+            (Side::Generation, End::Cancelled, false, false, [0, 0, 1, 0]),
+            (Side::Generation, End::Cancelled, true, false, [0, 0, 0, 0]),
+            // A call to a context worker is not streamed.
+            (Side::Context, End::Error, false, true, [1, 1, 1, 1]),
         ] {
-            assert_eq!(counts(End::Error, call), expected, "{call:?}");
+            assert_eq!(counts(side, end, nonstream, is_refused), expected, "{side:?} {end:?} {nonstream} {is_refused}");
         }
-        assert_eq!(counts(End::Cancelled, [false; 3]), [0, 0, 1, 0]);
-        assert_eq!(counts(End::Cancelled, [true, false, false]), [0, 0, 0, 0]);
-        let mut context = Orchestrator::default();
-        let call = Unanswered {
-            id: 1,
-            end: End::Error,
-            nonstream: false,
-            is_refused: true,
-            is_begun: false,
-            is_retried: false,
-        };
-        context.unanswered(&call, Side::Context);
-        assert_eq!(
-            (context.context.errors, context.generation.errors),
-            (1, 0),
-            "a call to a context worker is not streamed"
-        );
     }
 }

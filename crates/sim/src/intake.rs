@@ -185,8 +185,6 @@ impl Engine {
                 end,
                 nonstream: request.arrival.nonstream,
                 is_refused: request.is_refused,
-                is_begun: request.first_seen_at.is_some(),
-                is_retried: false,
             });
         }
         if !(is_answered && self.peer.is_some() && request.is_handed_over(self.config.role)) {

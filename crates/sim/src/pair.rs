@@ -8,12 +8,7 @@ use crate::engine::{Engine, Peer};
 use crate::load::{Arrival, Arrivals, Load};
 use crate::random::mix;
 use crate::record::{End, Entry};
-use crate::step::{Step, Unanswered};
-
-/// Upstream repeats a request up to this many times if its connection breaks before the first line (`_post_with_retry`).
-const RETRIES: u32 = 5;
-/// Seconds before a retry (`retry_interval_sec`).
-const RETRY_INTERVAL: f64 = 1.0;
+use crate::step::Step;
 
 /// A request in the generation engine.
 #[derive(Debug)]
@@ -22,7 +17,6 @@ struct Handed {
     context: Entry,
     /// Whether the context engine knows when its KV cache is transferred.
     is_pulled: bool,
-    retries: u32,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -96,7 +90,7 @@ impl Pair {
         self.next[0] = if is_blocked { self.next[1] } else { step.next };
         for (arrival, context) in self.context.peer.iter_mut().flat_map(|peer| peer.handed_over.drain(..)) {
             let (id, at) = (context.id, arrival.at);
-            self.handed.insert(id, Handed { arrival: arrival.clone(), context, is_pulled: false, retries: 0 });
+            self.handed.insert(id, Handed { arrival: arrival.clone(), context, is_pulled: false });
             self.generation.submit(arrival);
             wake(&mut self.next[1], at.max(now));
         }
@@ -104,7 +98,7 @@ impl Pair {
     }
 
     fn step_generation(&mut self, now: f64) -> (Step, Vec<(Entry, Entry)>) {
-        let mut step = self.generation.step(now);
+        let step = self.generation.step(now);
         self.next[1] = step.next;
         for (id, (start, end)) in self.generation.transfers() {
             if let Some(handed) = self.handed.get_mut(&id).filter(|handed| !handed.is_pulled) {
@@ -120,11 +114,7 @@ impl Pair {
                 answered.push((handed.context, entry.clone()));
             }
         }
-        for unanswered in &mut step.unanswered {
-            unanswered.is_retried = self.retry(unanswered, now);
-            if unanswered.is_retried {
-                continue;
-            }
+        for unanswered in &step.unanswered {
             if let Some(handed) = self.handed.remove(&unanswered.id) {
                 self.context.set_transfer(unanswered.id, (now, now));
                 self.context.follow(&handed.arrival, unanswered.id, now);
@@ -134,18 +124,6 @@ impl Pair {
             wake(&mut self.next[0], now);
         }
         (step, answered)
-    }
-
-    /// Sends a request again whose connection broke before the client received anything.
-    fn retry(&mut self, unanswered: &Unanswered, now: f64) -> bool {
-        let is_broken = unanswered.end == End::Error && !unanswered.is_refused && !unanswered.is_begun;
-        let handed = self.handed.get_mut(&unanswered.id).filter(|handed| is_broken && handed.retries < RETRIES);
-        let Some(handed) = handed else { return false };
-        handed.retries += 1;
-        handed.arrival.at = now + RETRY_INTERVAL;
-        self.generation.submit(handed.arrival.clone());
-        wake(&mut self.next[1], now + RETRY_INTERVAL);
-        true
     }
 }
 

@@ -23,8 +23,4 @@ pub struct Unanswered {
     pub nonstream: bool,
     /// The server refused it with an HTTP error, or did not listen.
     pub is_refused: bool,
-    /// Whether the client has received a part of the answer.
-    pub is_begun: bool,
-    /// The orchestrator sends it again.
-    pub is_retried: bool,
 }
