@@ -14,7 +14,6 @@ use trtllm_sim::write;
 use crate::http::{Kept, Request, answer, head, is_closed};
 use crate::live::Live;
 use crate::options::Arguments;
-use crate::totals::Waiting;
 
 const JSON: &str = "application/json";
 const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -24,7 +23,6 @@ const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 #[serde(rename_all = "kebab-case")]
 enum Mode {
     Ok,
-    NotJson,
     /// The last record is cut in the middle.
     Truncated,
     /// The body has 100 MiB.
@@ -33,8 +31,6 @@ enum Mode {
     Hang,
     #[serde(rename = "500")]
     Status500,
-    /// One byte per second until the mode changes.
-    SlowBody,
     /// The frontend that holds the records (the launcher's) no longer answers the other frontends.
     LauncherGone,
     /// The engine has ended, and the server still answers: no records, and /health says so.
@@ -185,9 +181,6 @@ impl Server {
         let mode = *self.mode.lock();
         match mode {
             Mode::Status500 => return answer(request, stream, 500, "text/plain", "Internal Server Error"),
-            Mode::NotJson => {
-                return answer(request, stream, 200, "text/html", "<html><body>Bad gateway</body></html>");
-            }
             Mode::LauncherGone => {
                 let error = "The launcher frontend that serves /metrics is unavailable: ConnectError('')";
                 return answer(request, stream, 503, JSON, &json!({ "error": error }).to_string());
@@ -200,7 +193,7 @@ impl Server {
                 }
                 return Ok(false);
             }
-            Mode::Ok | Mode::Truncated | Mode::SlowBody | Mode::Starting => {}
+            Mode::Ok | Mode::Truncated | Mode::Starting => {}
         }
         let records = self.advanced().take_records(frontend);
         let mut body = format!("[{}]", records.iter().map(|record| record.text.as_str()).collect::<Vec<_>>().join(","));
@@ -210,11 +203,6 @@ impl Server {
                 body.truncate(body.len() - 1 - last.div_ceil(2));
                 (answer(request, stream, 200, JSON, &body), Some(records.len() - 1))
             }
-            Mode::SlowBody => match self.send_slowly(stream, &body) {
-                Ok(bytes) if bytes == body.len() => (Ok(true), None),
-                Ok(bytes) => (Ok(false), Some(whole(&records, bytes))),
-                Err(error) => (Err(error), Some(0)),
-            },
             _ => match answer(request, stream, 200, JSON, &body) {
                 Ok(kept) => (Ok(kept), None),
                 Err(error) => (Err(error), Some(0)),
@@ -223,35 +211,6 @@ impl Server {
         self.live.lock().totals.answered(&records, whole);
         sent
     }
-
-    /// Sends one byte per second until the mode changes, then the rest. Returns how many bytes the client received.
-    fn send_slowly(&self, stream: &mut TcpStream, body: &str) -> io::Result<usize> {
-        stream.write_all(head(200, JSON, body.len()).as_bytes())?;
-        let mut sent = 0;
-        while sent < body.len() {
-            // Checked before each write, because the first write after a disconnect would still succeed.
-            if is_closed(stream)? {
-                return Ok(sent);
-            }
-            let is_slow = *self.mode.lock() == Mode::SlowBody;
-            let end = if is_slow { sent + 1 } else { body.len() };
-            stream.write_all(&body.as_bytes()[sent..end])?;
-            sent = end;
-            if is_slow {
-                thread::sleep(Duration::from_secs(1));
-            }
-        }
-        Ok(sent)
-    }
-}
-
-/// How many of the records are complete in the first `bytes` bytes of their array.
-fn whole(records: &[Waiting], bytes: usize) -> usize {
-    let ends = records.iter().scan(0, |end, record| {
-        *end += record.text.len() + 1;
-        Some(*end)
-    });
-    ends.take_while(|end| *end <= bytes).count()
 }
 
 fn huge(stream: &mut TcpStream) -> io::Result<()> {

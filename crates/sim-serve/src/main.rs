@@ -40,20 +40,6 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: Arguments) -> Result<(), String> {
-    let mut out = io::stdout();
-    if arguments.engine.contains("scenario=list") {
-        for scenario in trtllm_sim::scenario::all() {
-            let _ = writeln!(
-                out,
-                "{:<32} {:<9} {:<12} {}",
-                scenario.name, scenario.backend, scenario.cause, scenario.description
-            );
-        }
-        for (drill, scenario) in trtllm_sim::scenario::drills() {
-            let _ = writeln!(out, "{drill:<32} {:<22} {}", scenario.backend, trtllm_sim::scenario::UNSOLVED);
-        }
-        return Ok(());
-    }
     let engine = arguments.simulated(&arguments.engine)?;
     let version = engine.version.clone();
     // Simulates the time that loading a model takes.
@@ -66,6 +52,7 @@ fn run(arguments: Arguments) -> Result<(), String> {
     let listeners = http::listen(address, arguments.frontends).map_err(|error| format!("{address}: {error}"))?;
     if let Some(listener) = listeners.first() {
         let address = listener.local_addr().map_err(|error| error.to_string())?;
+        let mut out = io::stdout();
         let _ = writeln!(out, "listening on {address}").and_then(|()| out.flush());
     }
     if let Some(path) = arguments.socket.clone() {

@@ -14,7 +14,7 @@ use crate::world::{Part, World};
 #[derive(Debug, Parser)]
 #[command(version)]
 pub(crate) struct Arguments {
-    /// Engine, as in `trtllm-exporter --source`: sim:?key=value&key=value. sim:?scenario=list prints the scenarios
+    /// Engine, as in `trtllm-exporter --source`: sim:?key=value&key=value
     #[arg(value_name = "SIM", default_value = "sim:")]
     pub(crate) engine: String,
     /// Address to listen on
