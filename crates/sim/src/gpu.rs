@@ -3,7 +3,7 @@
 use crate::config::Slow;
 
 /// One reading.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Gpu {
     /// Share of the time since the last reading in which a kernel ran.
     pub utilization: f64,
@@ -46,19 +46,17 @@ const TOTAL_BYTES: u64 = 80 << 30;
 const DEGREES_PER_WATT: f64 = 0.07;
 const THERMAL_SECONDS: f64 = 20.0;
 
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(crate) struct GpuState {
+    /// When it was read last, and the seconds for which kernels had run until then.
     at: f64,
     busy: f64,
-    energy: f64,
-    temperature: f64,
-    throttled_by_power: f64,
-    throttled_by_heat: f64,
+    last: Gpu,
 }
 
 impl Default for GpuState {
     fn default() -> Self {
-        Self { at: 0.0, busy: 0.0, energy: 0.0, temperature: 30.0, throttled_by_power: 0.0, throttled_by_heat: 0.0 }
+        Self { at: 0.0, busy: 0.0, last: Gpu { temperature_celsius: 30.0, ..Gpu::default() } }
     }
 }
 
@@ -76,27 +74,26 @@ impl GpuState {
         let is_capped = throttle_reason == Some("sw_power_cap");
         let limit = if is_capped { LOWERED_LIMIT_WATTS } else { LIMIT_WATTS };
         let power = IDLE_WATTS + utilization * (limit - IDLE_WATTS) * power_share;
-        self.energy += power * seconds;
         let is_hot = throttle_reason == Some("hw_thermal_slowdown");
-        self.throttled_by_power += if is_capped { seconds } else { 0.0 };
-        self.throttled_by_heat += if is_hot { seconds } else { 0.0 };
         let settled = 30.0 + DEGREES_PER_WATT * power + if is_hot { 25.0 } else { 0.0 };
-        self.temperature += (settled - self.temperature) * (1.0 - (-seconds / THERMAL_SECONDS).exp());
-        (self.at, self.busy) = (now, busy);
-        Gpu {
+        let last = &self.last;
+        let warmer = (settled - last.temperature_celsius) * (1.0 - (-seconds / THERMAL_SECONDS).exp());
+        let gpu = Gpu {
             utilization,
             sm_clock_mhz: clock,
             max_sm_clock_mhz: MAX_CLOCK,
             power_watts: power,
             power_limit_watts: limit,
             default_power_limit_watts: LIMIT_WATTS,
-            energy_joules: self.energy,
-            temperature_celsius: self.temperature,
+            energy_joules: last.energy_joules + power * seconds,
+            temperature_celsius: last.temperature_celsius + warmer,
             memory_used_bytes: memory.min(TOTAL_BYTES),
             memory_total_bytes: TOTAL_BYTES,
             throttle_reason,
-            throttled_by_power: self.throttled_by_power,
-            throttled_by_heat: self.throttled_by_heat,
-        }
+            throttled_by_power: last.throttled_by_power + if is_capped { seconds } else { 0.0 },
+            throttled_by_heat: last.throttled_by_heat + if is_hot { seconds } else { 0.0 },
+        };
+        *self = Self { at: now, busy, last: gpu.clone() };
+        gpu
     }
 }

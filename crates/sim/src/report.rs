@@ -157,7 +157,6 @@ impl Engine {
             queued_tokens: if rank == 0 { self.queued_tokens() } else { 0 },
             queues_generation: self.config.role == Role::GenerationOnly,
             overlap: self.config.costs.overlap,
-            rank: (self.ranks.len() > 1).then_some(rank as u32),
             sequence: self.writer.sequence,
             resumed: batch.resumed,
             ..Record::default()
