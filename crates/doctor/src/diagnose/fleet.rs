@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::cli::{ClientOptions, DiagnoseArgs, ReportFormat};
 use crate::exporters::client::{Failure, Target, targets};
-use trtllm_config::ConfigError;
+use trtllm_config::{ConfigError, command_line};
 use trtllm_http::views::engine::Engine;
 use trtllm_service::printable::one_line;
 use trtllm_verdict::verdict::Severity;
@@ -114,45 +114,39 @@ pub fn json(groups: &[ModelReplicas]) -> Value {
 pub(super) async fn of_prometheus(url: &str, arguments: &DiagnoseArgs) -> Result<u8, ConfigError> {
     let connection = ClientOptions { urls: vec![url.to_owned()], ..arguments.connection.clone() };
     let Some(target) = targets(&connection).await?.pop() else { return Ok(UNREADABLE) };
-    let (replicas, worst) = match ask(&target).await {
-        Ok(answer) => answer,
+    let (text, mut report, code) = match ask(&target).await {
+        Ok((replicas, worst)) => of_replicas(url, replicas, worst),
         Err(failure) => {
             let error = one_line(&failure.to_string());
-            match arguments.format {
-                ReportFormat::Text => trtllm_config::command_line::print(&format!("{url}: not read: {error}\n")),
-                ReportFormat::Json => {
-                    let report = json!({"version": env!("CARGO_PKG_VERSION"), "prometheus": url, "error": error});
-                    trtllm_config::command_line::print_json(&format!("{report:#}\n"));
-                }
-            }
-            return Ok(UNREADABLE);
+            (format!("{url}: not read: {error}\n"), json!({"error": error}), UNREADABLE)
         }
     };
+    (report["version"], report["prometheus"]) = (json!(env!("CARGO_PKG_VERSION")), json!(url));
+    match arguments.format {
+        ReportFormat::Text => command_line::print(&text),
+        ReportFormat::Json => command_line::print_json(&format!("{report:#}\n")),
+    }
+    Ok(code)
+}
+
+/// The report as text and as JSON, and the exit code.
+fn of_replicas(url: &str, replicas: Vec<Replica>, worst: Severity) -> (String, Value, u8) {
     let known = replicas.len();
     let (groups, single) = groups(replicas);
-    match arguments.format {
-        ReportFormat::Text => {
-            let mut out = format!("{url}: engines with a verdict: {known}\n\n{}", text(&groups));
-            for Replica { model, place, cause } in &single {
-                let _ = writeln!(out, "model {model}: one replica: {place}: {cause}");
-            }
-            match (known, worst) {
-                (0, _) => out += "This Prometheus knows no engine; check that it scrapes the exporters.\n",
-                (_, Severity::None | Severity::Info) => {}
-                (_, worst) => {
-                    let _ = writeln!(out, "\nworst severity: {}; ask that engine's exporter", worst.name());
-                }
-            }
-            trtllm_config::command_line::print(&out);
-        }
-        ReportFormat::Json => {
-            let single = single.iter().map(|one| json!({"model": one.model, "place": one.place, "cause": one.cause}));
-            let report = json!({"version": env!("CARGO_PKG_VERSION"), "prometheus": url, "engines": known, "worst": worst, "fleet": json(&groups),
-                "single": single.collect::<Value>()});
-            trtllm_config::command_line::print_json(&format!("{report:#}\n"));
+    let mut out = format!("{url}: engines with a verdict: {known}\n\n{}", text(&groups));
+    for Replica { model, place, cause } in &single {
+        let _ = writeln!(out, "model {model}: one replica: {place}: {cause}");
+    }
+    match (known, worst) {
+        (0, _) => out += "This Prometheus knows no engine; check that it scrapes the exporters.\n",
+        (_, Severity::None | Severity::Info) => {}
+        (_, worst) => {
+            let _ = writeln!(out, "\nworst severity: {}; ask that engine's exporter", worst.name());
         }
     }
-    Ok(exit_code(&groups, known, worst))
+    let single = single.iter().map(|one| json!({"model": one.model, "place": one.place, "cause": one.cause}));
+    let report = json!({"engines": known, "worst": worst, "fleet": json(&groups), "single": single.collect::<Value>()});
+    (out, report, exit_code(&groups, known, worst))
 }
 
 /// `known`: number of engines with a verdict.
