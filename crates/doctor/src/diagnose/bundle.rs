@@ -15,46 +15,13 @@ use super::report::Report;
 use super::source_rules::Reached;
 
 /// Labels of our families whose values are from a small set of words or numbers. The catalog does not list these values.
-const PLAIN_LABELS: &[&str] = &[
-    "index",
-    "fan",
-    "link",
-    "rank",
-    "call",
-    "error",
-    "xid",
-    "mode",
-    "source",
-    "simulated",
-    "backend",
-    "architecture",
-    "mig_profile",
-    "task",
-    "gpu_instance_id",
-    "compute_instance_id",
-];
+const PLAIN_LABELS: &str = "index fan link rank call error xid mode source simulated backend architecture mig_profile task \
+                            gpu_instance_id compute_instance_id";
 
 /// Labels of trtllm-serve's own page, besides those of the catalog. Their values become numbers.
-const SERVER_LABELS: &[&str] = &[
-    "cache_level",
-    "cache_tier",
-    "dtype",
-    "enable_block_reuse",
-    "engine_type",
-    "gpu_count",
-    "gpu_type",
-    "max_model_len",
-    "model",
-    "model_name",
-    "page_size",
-    "pid",
-    "pipeline_parallel_size",
-    "quantization",
-    "rank",
-    "served_model_name",
-    "tensor_parallel_size",
-    "token_position",
-];
+const SERVER_LABELS: &str = "cache_level cache_tier dtype enable_block_reuse engine_type gpu_count gpu_type max_model_len \
+                             model model_name page_size pid pipeline_parallel_size quantization rank served_model_name \
+                             tensor_parallel_size token_position";
 
 /// Prefixes of the families on an exporter's page and on trtllm-serve's own page.
 const KNOWN_FAMILIES: &[&str] = &["nv_", "trtllm_", "vllm:", "DCGM_FI_", "process_"];
@@ -216,13 +183,13 @@ fn label_text(names: &mut Names, family: Option<&Metric>, label: &str, value: &s
     let lists = |variant: Variant| variant.label == label && variant.values.contains(&value);
     let is_listed = is_ours && CATALOG.iter().filter_map(|metric| metric.variant).any(lists);
     let is_bound = label == "le" && value.parse::<f64>().is_ok();
-    let is_plain = is_ours && PLAIN_LABELS.contains(&label) && kept_word(value) == value;
+    let is_plain = is_ours && PLAIN_LABELS.split(' ').any(|plain| plain == label) && kept_word(value) == value;
     let value = match label {
         _ if is_listed || is_bound || is_plain => value.to_owned(),
         "engine_version" | "driver_version" | "cuda_version" | "nvml_version" | "rustversion" if is_ours => {
             kept_release(value)
         }
-        _ if is_ours || SERVER_LABELS.contains(&label) => names.of(label, value),
+        _ if is_ours || SERVER_LABELS.split(' ').any(|known| known == label) => names.of(label, value),
         _ => return format!("{}={}", names.of("label", label), names.of("value", value)),
     };
     format!("{label}={value}")

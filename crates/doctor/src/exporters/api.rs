@@ -13,28 +13,17 @@ use trtllm_verdict::findings::Finding;
 use super::client::{Client, Failure, Target};
 use trtllm_config::ConfigError;
 
-/// Limits for the lists in the answers of an exporter. They are generous: a host has at most 16 GPUs.
-const MAX_ENGINES: usize = 256;
-const MAX_GPUS: usize = 256;
-const MAX_FINDINGS: usize = 4096;
-
 /// The engines, in the order of the metrics page.
 pub(crate) async fn engines(client: &mut Client) -> Result<Vec<Engine>, Failure> {
-    let mut engines: Vec<Engine> = read(client, "/api/v1/engines").await?;
-    engines.truncate(MAX_ENGINES);
-    Ok(engines)
+    read(client, "/api/v1/engines").await
 }
 
 pub(crate) async fn findings(client: &mut Client) -> Result<Vec<Finding>, Failure> {
-    let mut answer: Findings = read(client, "/api/v1/findings").await?;
-    answer.findings.truncate(MAX_FINDINGS);
-    Ok(answer.findings)
+    read(client, "/api/v1/findings").await.map(|answer: Findings| answer.findings)
 }
 
 pub(crate) async fn gpus(client: &mut Client) -> Result<Gpus, Failure> {
-    let mut gpus: Gpus = read(client, "/api/v1/gpus").await?;
-    gpus.gpus.truncate(MAX_GPUS);
-    Ok(gpus)
+    read(client, "/api/v1/gpus").await
 }
 
 /// The last minutes of one engine as spans of time, the oldest first. `engine` is its full name.

@@ -84,19 +84,6 @@ async fn read_once(app: &mut App, targets: &[Target]) {
     }
 }
 
-fn follow_all(
-    targets: Vec<Target>,
-    interval: Duration,
-    wanted: &watch::Receiver<Wanted>,
-    updates: &mpsc::Sender<Update>,
-) -> JoinSet<()> {
-    let mut tasks = JoinSet::new();
-    for (at, target) in targets.into_iter().enumerate() {
-        tasks.spawn(reader::follow(at, target, interval, wanted.clone(), updates.clone()));
-    }
-    tasks
-}
-
 /// Shows the exporters until the user quits or a signal arrives.
 async fn show(app: &mut App, targets: Vec<Target>, interval: Duration) -> io::Result<()> {
     let stopped = signals()?;
@@ -107,7 +94,10 @@ async fn show(app: &mut App, targets: Vec<Target>, interval: Duration) -> io::Re
     let mut inputs = screen::inputs()?;
     let (sender, mut updates) = mpsc::channel(UPDATES);
     let (wanted, wants) = watch::channel(Wanted::default());
-    let mut tasks = follow_all(targets, interval, &wants, &sender);
+    let mut tasks = JoinSet::new();
+    for (at, target) in targets.into_iter().enumerate() {
+        tasks.spawn(reader::follow(at, target, interval, wants.clone(), sender.clone()));
+    }
     while !app.quit {
         screen.draw(app, theme, interval)?;
         tokio::select! {
