@@ -14,10 +14,11 @@ use trtllm_recording::recorder::{DEFAULT_MAX_SIZE, Recorder, RecorderConfig};
 use trtllm_recording::{Entry, LineWriter, OpenRecordingError, RecordedMoment, Recording, Settled};
 use trtllm_records::gpu::{EngineGpus, Gpu, GpuInventory, GpuState, NvmlState};
 use trtllm_records::{EngineAbout, EngineName, ErrorKind, Message, PollFailure, RecorderCounts};
+use trtllm_sim::Engine;
 use trtllm_sim::config::Config;
 use trtllm_sim::scenario::find;
-use trtllm_sim::{Engine, write};
-use trtllm_sources::{Batch, Presence, SourceError, trtllm_json};
+use trtllm_sources::simulated::read_step;
+use trtllm_sources::{Batch, Presence, SourceError};
 use trtllm_what_if::MeasuredEngine;
 
 const EPOCH_US: i64 = 1_760_000_000_000_000;
@@ -73,7 +74,7 @@ fn record_with(
         while let Some(time) = next.filter(|time| *time < now) {
             let step = engine.step(time);
             next = step.next;
-            read(&step, config, &mut batch);
+            read_step(&step, config.release, EPOCH_US, &mut batch).unwrap();
         }
         let moment = Moment { instant: start + Duration::from_secs_f64(now), unix_us: EPOCH_US + (now * 1e6) as i64 };
         let error = SourceError::Recorded(PollFailure {
@@ -109,18 +110,6 @@ fn about(config: &Config) -> EngineAbout {
     about.settings.set("max_batch_size", &config.limits.max_batch_size.to_string());
     about.settings.set("max_num_tokens", &config.limits.max_num_tokens.to_string());
     about
-}
-
-fn read(step: &trtllm_sim::Step, config: &Config, batch: &mut Batch) {
-    let array = |values: Vec<serde_json::Value>| serde_json::Value::from(values).to_string();
-    let records = step.records.iter().map(|record| write::record(record, config.release, EPOCH_US)).collect();
-    trtllm_json::parse_records(array(records).as_bytes(), batch).unwrap();
-    for (iter, rows) in &step.rows {
-        let rows = serde_json::from_value(write::rows(*iter, rows, config.release)).unwrap();
-        batch.push(Message::RequestRows(rows));
-    }
-    let entries = step.entries.iter().map(|entry| write::entry(entry, write::Version::V2)).collect();
-    trtllm_json::parse_perf_metrics(array(entries).as_bytes(), batch).unwrap();
 }
 
 fn gpus(engine: &mut Engine, now: f64) -> GpuInventory {
@@ -237,7 +226,7 @@ fn bytes_a_record(config: &Config) -> (f64, f64) {
         while let Some(time) = next.filter(|time| *time < now) {
             let step = engine.step(time);
             next = step.next;
-            read(&step, config, &mut batch);
+            read_step(&step, config.release, EPOCH_US, &mut batch).unwrap();
         }
         let us = EPOCH_US + (now * 1e6) as i64 + i64::from(poll * 7919 % 300);
         let at = RecordedMoment { us, clock_us: us - EPOCH_US };

@@ -10,8 +10,9 @@ use trtllm_intake::{Intake, Moment};
 use trtllm_records::gpu::EngineGpus;
 use trtllm_records::{BenchReport, EngineName};
 use trtllm_sim::load::Arrivals;
-use trtllm_sim::{Config, Engine, write};
-use trtllm_sources::{Batch, Presence, trtllm_json};
+use trtllm_sim::{Config, Engine};
+use trtllm_sources::simulated::read_step;
+use trtllm_sources::{Batch, Presence};
 
 const EPOCH_US: i64 = 1_760_000_000_000_000;
 /// Seconds between two polls.
@@ -24,6 +25,7 @@ const SECONDS: u32 = 1200;
 #[test]
 fn the_ratios_to_a_benchmark_are_the_true_ones() {
     let mut config = Config::default();
+    (config.statistics.rows, config.statistics.entries) = (false, false);
     config.load.arrivals = Arrivals::Ramp { from: 0.2, to: 0.05, seconds: f64::from(SECONDS) };
     let state = State::new(vec![EngineName::new("m", "1", "test")]);
     let slot = Arc::clone(&state.slots()[0]);
@@ -40,9 +42,7 @@ fn the_ratios_to_a_benchmark_are_the_true_ones() {
         while let Some(time) = next.filter(|time| *time < now) {
             let step = engine.step(time);
             next = step.next;
-            let records = step.records.iter().map(|record| write::record(record, config.release, EPOCH_US));
-            let records = records.collect::<serde_json::Value>().to_string();
-            trtllm_json::parse_records(records.as_bytes(), &mut batch).unwrap();
+            read_step(&step, config.release, EPOCH_US, &mut batch).unwrap();
         }
         let moment = Moment { instant: start + Duration::from_secs_f64(now), unix_us: EPOCH_US + (now * 1e6) as i64 };
         intake.end_poll(&mut batch, Duration::ZERO, Ok(Presence::Present), moment);

@@ -3,10 +3,10 @@
 use std::time::{Duration, Instant};
 
 use trtllm_analysis::ObservedEngine;
-use trtllm_records::Message;
-use trtllm_records::{Objectives, RequestStatsPerIteration};
-use trtllm_sim::{Config, Engine, write};
-use trtllm_sources::{Batch, trtllm_json};
+use trtllm_records::{Message, Objectives};
+use trtllm_sim::{Config, Engine};
+use trtllm_sources::Batch;
+use trtllm_sources::simulated::read_step;
 
 pub(crate) const EPOCH_US: i64 = 1_760_000_000_000_000;
 
@@ -33,7 +33,6 @@ pub(crate) fn fold_some(
     let start = Instant::now();
     let mut observed = ObservedEngine::new(Duration::from_secs(15)).with_objectives(objectives);
     let mut engine = Engine::new(config.clone(), seed);
-    let release = config.release;
     let mut at = Some(0.0);
     while let Some(time) = at.filter(|time| *time < seconds) {
         let now = start + Duration::from_secs_f64(time);
@@ -43,26 +42,16 @@ pub(crate) fn fold_some(
         if !reads(time) {
             continue;
         }
-        let array = |values: Vec<serde_json::Value>| serde_json::Value::from(values).to_string();
         let mut batch = Batch::default();
-        let records = step.records.iter().map(|record| write::record(record, release, EPOCH_US)).collect();
-        trtllm_json::parse_records(array(records).as_bytes(), &mut batch).unwrap();
-        // A host program of the C++ Executor publishes entries in its own form. PyTorch's entries have trtllm-serve's form.
-        let version = if release.is_cpp() { write::Version::Host } else { write::Version::V2 };
-        let entries = step.entries.iter().map(|entry| write::entry(entry, version)).collect();
-        trtllm_json::parse_perf_metrics(array(entries).as_bytes(), &mut batch).unwrap();
-        assert_eq!(batch.messages.len(), step.records.len() + step.entries.len());
+        read_step(&step, config.release, EPOCH_US, &mut batch).unwrap();
+        assert_eq!(batch.messages.len(), step.records.len() + step.rows.len() + step.entries.len());
         for item in batch.drain() {
             match item {
                 Message::Record(record) => observed.absorb(&record, now, wall).unwrap(),
+                Message::RequestRows(rows) => observed.absorb_requests(&rows, now).unwrap(),
                 Message::FinishedRequest(entry) => observed.absorb_perf_metrics(&entry, now).unwrap(),
                 other => panic!("{other:?}"),
             }
-        }
-        for (iter, rows) in &step.rows {
-            let text = write::rows(*iter, rows, release).to_string();
-            let parsed: RequestStatsPerIteration = serde_json::from_str(&text).unwrap();
-            observed.absorb_requests(&parsed, now).unwrap();
         }
         observed.settle(true, now);
         each(time, &engine, &observed);
