@@ -4,7 +4,6 @@
 use std::time::{Duration, Instant};
 
 use trtllm_analysis::ObservedEngine;
-use trtllm_fold::EngineState;
 use trtllm_records::Objectives;
 use trtllm_sim::config::{CacheManager, Era, Fault, Policy, Ranks, Release, Speculation};
 use trtllm_sim::load::{Arrivals, Length, Prefixes};
@@ -159,17 +158,6 @@ fn speculation_is_counted() {
 }
 
 #[test]
-fn lost_records_are_counted_by_the_sequence() {
-    let mut config = finite();
-    config.faults = vec![Fault::LoseRecords { share: 0.2 }];
-    let (engine, observed) = fold(&config, 600.0);
-    let lost = engine.truth().records_lost;
-    assert!(lost > 20);
-    // Losses before the first record and after the last are not known.
-    assert!(observed.fold.totals.losses.lost.abs_diff(lost) < 8, "{} {lost}", observed.fold.totals.losses.lost);
-}
-
-#[test]
 fn a_sampled_engine_counts_its_requests_exactly() {
     let mut config = finite();
     config.statistics.interval = 10;
@@ -187,31 +175,6 @@ fn ranks_with_rows_of_their_own_are_summed() {
     assert_eq!(observed.fold.totals.iterations, engine.truth().iterations);
     assert_eq!(observed.fold.totals.batch.tokens.context, engine.truth().context_tokens);
     assert_eq!(observed.fold.totals.requests_completed, engine.truth().completed);
-}
-
-#[test]
-fn a_restart_is_counted_and_totals_do_not_fall() {
-    let config = Config { faults: vec![Fault::Restart { at: 60.0, seconds: 10.0 }], ..Config::default() };
-    let (engine, observed) = fold(&config, 120.0);
-    assert_eq!(observed.fold.totals.engine_restarts, 1);
-    assert!(engine.truth().requests.iter().any(|request| request.end == End::Error));
-    assert!(observed.fold.totals.requests_completed.abs_diff(engine.truth().completed) <= 3);
-}
-
-#[test]
-fn a_wedged_engine_is_reported_as_stalled_with_each_backend() {
-    for release in
-        [pytorch(Era::Frames, CacheManager::V1), pytorch(Era::One, CacheManager::V2), Config::default().release]
-    {
-        let mut config = Config { release, faults: vec![Fault::Wedge { at: 20.0 }], ..Config::default() };
-        config.load.arrivals = Arrivals::Poisson { rate: 4.0 };
-        let (_, mut observed) = fold(&config, 60.0);
-        let now = Instant::now();
-        let polls = (0..=12).map(|poll| now + Duration::from_secs(10 * poll));
-        polls.for_each(|at| observed.fold.health.answered(at));
-        let state = observed.fold.health.state(now + Duration::from_secs(120));
-        assert_eq!(state, EngineState::Stalled, "{release:?}");
-    }
 }
 
 #[test]
