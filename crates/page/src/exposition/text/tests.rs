@@ -26,37 +26,6 @@ fn openmetrics(metric: Id, value: impl Into<Value>) -> String {
 }
 
 #[test]
-fn a_gauge_is_written_as_triton_writes_it() {
-    let mut page = Page::default();
-    let labels = Labels::new([("model", "tensorrt_llm"), ("version", "1")]);
-    page.push(Id::KvCacheBlockMetrics, &Arc::new(labels.with("kv_cache_block_type", "fraction")), 0.4875);
-    page.push(Id::KvCacheBlockMetrics, &Arc::new(labels.with("kv_cache_block_type", "max")), 6239_i64);
-    assert_eq!(
-        text(&page, Format::Text),
-        "# HELP nv_trt_llm_kv_cache_block_metrics TRT LLM KV cache block metrics\n\
-         # TYPE nv_trt_llm_kv_cache_block_metrics gauge\n\
-         nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type=\"fraction\",model=\"tensorrt_llm\",\
-         version=\"1\"} 0.4875\n\
-         nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type=\"max\",model=\"tensorrt_llm\",version=\"1\"} 6239\n"
-    );
-}
-
-#[test]
-fn le_comes_last_and_buckets_are_cumulative() {
-    let mut histogram = Histogram::new(TOKEN_LENGTH);
-    histogram.observe(7.0);
-    histogram.observe(5000.0);
-    let mut page = Page::default();
-    page.push(Id::InputTokenLen, &Arc::new(Labels::new([("zone", "a")])), &histogram);
-    let text = text(&page, Format::Text);
-    let lines: Vec<&str> = text.lines().skip(2).collect();
-    assert_eq!(lines[0], "nv_llm_input_token_len_bucket{zone=\"a\",le=\"10\"} 1");
-    assert_eq!(lines[5], "nv_llm_input_token_len_bucket{zone=\"a\",le=\"+Inf\"} 2");
-    assert_eq!(lines[6], "nv_llm_input_token_len_sum{zone=\"a\"} 5007");
-    assert_eq!(lines[7], "nv_llm_input_token_len_count{zone=\"a\"} 2");
-}
-
-#[test]
 fn an_empty_page_has_only_the_end_that_openmetrics_wants() {
     assert_eq!(text(&Page::default(), Format::Text), "");
     assert_eq!(text(&Page::default(), Format::OpenMetrics), "# EOF\n");
@@ -70,31 +39,6 @@ fn floats_have_no_exponent_and_no_needless_point() {
         String::from_utf8(out).unwrap()
     });
     assert_eq!(spelled, ["0.4875", "0.0000001", "1000000000000000000000", "3", "0.30000000000000004"]);
-}
-
-#[test]
-fn a_legacy_counter_keeps_its_bare_name_as_unknown() {
-    let text = openmetrics(Id::EnergyConsumption, 12.5);
-    assert!(text.contains("# TYPE nv_energy_consumption unknown\n"), "{text}");
-    assert!(text.contains("nv_energy_consumption{model=\"a\\\"b\",version=\"1\"} 12.5\n"), "{text}");
-    assert!(!text.contains("_total"), "{text}");
-}
-
-#[test]
-fn a_counter_has_one_total_and_no_created_series() {
-    let text = openmetrics(Id::Iterations, 7_u64);
-    assert!(text.contains("# TYPE nv_trt_llm_iterations counter\n"), "{text}");
-    assert!(text.contains("nv_trt_llm_iterations_total{model=\"a\\\"b\",version=\"1\"} 7\n"), "{text}");
-    assert!(!text.contains("_total_total") && !text.contains("_created"), "{text}");
-}
-
-#[test]
-fn a_unit_is_written_once_and_only_if_the_name_ends_in_it() {
-    let text = openmetrics(Id::ProcessCpu, 1.5);
-    assert!(text.contains("# UNIT process_cpu_seconds seconds\n"), "{text}");
-    assert!(text.contains("process_cpu_seconds_total{"), "{text}");
-    let text = openmetrics(Id::GpuPowerUsage, 2.0);
-    assert!(!text.contains("# UNIT") && text.contains("} 2.0\n"), "{text}");
 }
 
 #[test]
