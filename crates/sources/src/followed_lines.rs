@@ -321,6 +321,12 @@ mod tests {
         LineFiles::new(LinesDir { path: directory.path().to_owned(), from_start }, RequestLines::new(owner))
     }
 
+    fn new_directory(from_start: bool) -> (TempDir, LineFiles<RequestLines>) {
+        let directory = TempDir::new().unwrap();
+        let files = files(&directory, from_start, LineOwner::Server);
+        (directory, files)
+    }
+
     fn ids(batch: &Batch) -> Vec<u64> {
         let id = |item: &Message| match item {
             Message::FinishedRequest(entry) => entry.request_id.unwrap(),
@@ -361,8 +367,7 @@ mod tests {
 
     #[test]
     fn the_keys_of_a_line_are_collected_even_if_it_is_rejected() {
-        let directory = TempDir::new().unwrap();
-        let mut files = files(&directory, true, LineOwner::Server);
+        let (directory, mut files) = new_directory(true);
         add(&directory, NAME, "{\"dreams\":[{\"wish\":1}]}\n{\"later\":1}\n");
         let batch = next_batch(&mut files);
         assert_eq!(batch.keys.iter().collect::<Vec<_>>(), ["dreams", "wish"]);
@@ -385,8 +390,7 @@ mod tests {
 
     #[test]
     fn a_line_is_read_when_it_is_complete() {
-        let directory = TempDir::new().unwrap();
-        let mut files = files(&directory, false, LineOwner::Server);
+        let (directory, mut files) = new_directory(false);
         read(&mut files);
         let (begin, end) = (line(7)[..20].to_owned(), line(7)[20..].to_owned());
         add(&directory, NAME, &(line(6) + &begin));
@@ -430,8 +434,7 @@ mod tests {
 
     #[test]
     fn a_renamed_file_is_read_to_its_end_and_not_again() {
-        let directory = TempDir::new().unwrap();
-        let mut files = files(&directory, false, LineOwner::Server);
+        let (directory, mut files) = new_directory(false);
         add(&directory, NAME, &line(1));
         read(&mut files);
         read(&mut files);
@@ -449,8 +452,7 @@ mod tests {
 
     #[test]
     fn a_deleted_file_is_read_to_its_end_and_a_line_that_never_ended_is_counted() {
-        let directory = TempDir::new().unwrap();
-        let mut files = files(&directory, false, LineOwner::Server);
+        let (directory, mut files) = new_directory(false);
         read(&mut files);
         add(&directory, NAME, &line(1));
         assert_eq!(read(&mut files), [1]);
@@ -471,8 +473,7 @@ mod tests {
 
     #[test]
     fn a_long_file_that_is_deleted_or_replaced_is_read_to_its_end() {
-        let directory = TempDir::new().unwrap();
-        let mut files = files(&directory, true, LineOwner::Server);
+        let (directory, mut files) = new_directory(true);
         add(&directory, NAME, &(0..20_000).map(line).collect::<String>());
         let mut found = read(&mut files);
         assert!(found.len() < 10_000, "one pass is not enough");
@@ -489,8 +490,7 @@ mod tests {
 
     #[test]
     fn a_file_that_is_replaced_after_a_long_pause_is_not_read_twice() {
-        let directory = TempDir::new().unwrap();
-        let mut files = files(&directory, true, LineOwner::Server);
+        let (directory, mut files) = new_directory(true);
         add(&directory, NAME, &line(1));
         assert_eq!(read(&mut files), [1]);
         files.files.as_mut().unwrap().values_mut().for_each(|file| file.open = None);
@@ -507,8 +507,7 @@ mod tests {
 
     #[test]
     fn a_file_that_was_cut_is_read_from_its_beginning_and_the_loss_is_counted() {
-        let directory = TempDir::new().unwrap();
-        let mut files = files(&directory, false, LineOwner::Server);
+        let (directory, mut files) = new_directory(false);
         read(&mut files);
         add(&directory, NAME, &(line(1) + &line(2)));
         assert_eq!(read(&mut files), [1, 2]);
@@ -522,8 +521,7 @@ mod tests {
 
     #[test]
     fn a_long_line_is_read_and_a_line_without_an_end_is_counted_once() {
-        let directory = TempDir::new().unwrap();
-        let mut files = files(&directory, false, LineOwner::Server);
+        let (directory, mut files) = new_directory(false);
         read(&mut files);
         let steps = vec!["{\"token_time\":1.25,\"gpu_forward_time\":8.5,\"iter\":7}"; 25_000].join(",");
         let long = line(1)
@@ -543,8 +541,7 @@ mod tests {
 
     #[test]
     fn a_malformed_line_is_counted_and_the_next_one_is_read() {
-        let directory = TempDir::new().unwrap();
-        let mut files = files(&directory, true, LineOwner::Server);
+        let (directory, mut files) = new_directory(true);
         let malformed = "{\"request_id\":1,\n\u{0}\n[]\n{}\n7\n{\"perf_metrics\":3}\n\n";
         add(&directory, NAME, &(malformed.to_owned() + &line(2)));
         let batch = next_batch(&mut files);
@@ -579,8 +576,7 @@ mod tests {
     #[test]
     fn many_lines_are_read_in_parts_of_bounded_memory() {
         const LINES: u64 = 20_000;
-        let directory = TempDir::new().unwrap();
-        let mut files = files(&directory, true, LineOwner::Server);
+        let (directory, mut files) = new_directory(true);
         add(&directory, NAME, &(0..LINES).map(line).collect::<String>());
         let (mut found, mut parts) = (Vec::new(), 0);
         loop {
