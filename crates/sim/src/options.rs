@@ -355,17 +355,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_scenario_is_found_and_decides_the_rest() {
-        let options = Options::parse("sim:?scenario=kv-thrash&seed=3&speed=10").unwrap();
-        assert_eq!((options.seed, options.speed), (3, 10.0));
-        assert!(options.config(&Host::default()).cache.host_blocks > 0 || options.scenario.is_some());
-        let error = Options::parse("sim:?scenario=kv-thrash&rate=3").unwrap_err();
-        assert!(error.ends_with("remove rate"), "{error}");
-        let error = Options::parse("sim:?scenario=nothing").unwrap_err();
-        assert!(error.contains("unknown scenario nothing") && error.contains("list"), "{error}");
-    }
-
-    #[test]
     fn the_role_is_a_word_or_the_number_of_older_command_lines() {
         for (value, role) in [
             ("0", Role::Aggregated),
