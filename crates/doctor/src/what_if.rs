@@ -52,9 +52,8 @@ async fn read(arguments: &WhatIfArgs) -> Result<Model, ConfigError> {
 }
 
 fn text(model: &Model, arguments: &WhatIfArgs, answer: &Answer) -> String {
-    let changes: Vec<&str> = arguments.set.iter().map(String::as_str).collect();
     let rate = (arguments.rate != "1x").then(|| format!("rate {}", arguments.rate));
-    let changes = changes.into_iter().map(str::to_owned).chain(rate).collect::<Vec<_>>().join(", ");
+    let changes = arguments.set.iter().cloned().chain(rate).collect::<Vec<_>>().join(", ");
     let changes = if changes.is_empty() { "nothing changed".to_owned() } else { changes };
     let mut text = format!("{}: {changes}\n", model.name());
     if let Some(reason) = &answer.reason {

@@ -79,30 +79,13 @@ fn no_family_outside_the_dcgm_set_has_a_label_called_gpu() {
 /// The reference page names the exceptions, each with a reason.
 #[test]
 fn the_dcgm_set_has_what_dcgm_exporter_has_by_default() {
-    const DEVICE: [&str; 18] = [
-        "SM_CLOCK",
-        "MEM_CLOCK",
-        "MEMORY_TEMP",
-        "GPU_TEMP",
-        "POWER_USAGE",
-        "TOTAL_ENERGY_CONSUMPTION",
-        "PCIE_REPLAY_COUNTER",
-        "GPU_UTIL",
-        "MEM_COPY_UTIL",
-        "ENC_UTIL",
-        "DEC_UTIL",
-        "XID_ERRORS",
-        "FB_FREE",
-        "FB_USED",
-        "FB_RESERVED",
-        "UNCORRECTABLE_REMAPPED_ROWS",
-        "CORRECTABLE_REMAPPED_ROWS",
-        "ROW_REMAP_FAILURE",
-    ];
-    const PROFILING: [&str; 5] =
-        ["GR_ENGINE_ACTIVE", "PIPE_TENSOR_ACTIVE", "DRAM_ACTIVE", "PCIE_TX_BYTES", "PCIE_RX_BYTES"];
-    let device = DEVICE.iter().map(|name| format!("DCGM_FI_DEV_{name}"));
-    for name in device.chain(PROFILING.iter().map(|name| format!("DCGM_FI_PROF_{name}"))) {
+    const DEVICE: &str = "SM_CLOCK MEM_CLOCK MEMORY_TEMP GPU_TEMP POWER_USAGE TOTAL_ENERGY_CONSUMPTION PCIE_REPLAY_COUNTER \
+                          GPU_UTIL MEM_COPY_UTIL ENC_UTIL DEC_UTIL XID_ERRORS FB_FREE FB_USED FB_RESERVED \
+                          UNCORRECTABLE_REMAPPED_ROWS CORRECTABLE_REMAPPED_ROWS ROW_REMAP_FAILURE";
+    const PROFILING: &str = "GR_ENGINE_ACTIVE PIPE_TENSOR_ACTIVE DRAM_ACTIVE PCIE_TX_BYTES PCIE_RX_BYTES";
+    let device = DEVICE.split(' ').map(|name| format!("DCGM_FI_DEV_{name}"));
+    let profiling = PROFILING.split(' ').map(|name| format!("DCGM_FI_PROF_{name}"));
+    for name in device.chain(profiling) {
         let metric = CATALOG.iter().find(|metric| metric.name == name).unwrap_or_else(|| panic!("{name} is missing"));
         // Each GPU's driver is a label of every sample, as in dcgm-exporter.
         assert!(metric.labels.contains(&"DCGM_FI_DRIVER_VERSION"), "{name}");
