@@ -22,6 +22,7 @@ pub(super) const TABLE: &[Situation] = &[
     situation("healthy-bursts", &[V2], "Bursts of five.", |c| {
         c.load.arrivals = Arrivals::Bursty { rate: 6.0, burst: 5 }
     }),
+    // Users know it without the suffix of its backend.
     situation("healthy-day", &[On { suffix: "", ..V1 }], "The load follows the day.", |c| {
         c.load.arrivals = Arrivals::Day { mean: 8.0, swing: 0.6, period: 600.0 }
     }),
