@@ -8,6 +8,7 @@ mod engines;
 
 use engines::{
     IterationRow, KEEP_ALL, KEEP_ALL_REQUESTS, PART, all_iterations, drain_some, finished, next_requests, wait_until,
+    without_time,
 };
 use trtllm_bridge::{BridgeError, Executor, ExecutorOptions, IterationStats, RequestStatsPerIteration};
 
@@ -131,8 +132,4 @@ fn an_engine_that_hangs_with_active_requests_writes_no_more_records() {
     assert!(rows.last().unwrap().num_active_requests > 0);
     assert_eq!(drain_some(&mut engine), Ok(0));
     assert!(engine.can_enqueue_requests());
-}
-
-fn without_time(rows: Vec<IterationRow>) -> Vec<IterationRow> {
-    rows.into_iter().map(|row| IterationRow { timestamp: [0; 26], ..row }).collect()
 }

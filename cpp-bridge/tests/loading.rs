@@ -38,14 +38,7 @@ fn a_load_sends_its_requests_and_ends() {
     assert_eq!(truth.requests_arrived, 40);
     assert_eq!(truth.first_tokens + truth.generation_tokens, 40 * 7);
     assert!(all_finished(&mut engine).is_empty());
-}
-
-#[test]
-fn a_load_never_exceeds_its_requests_in_flight() {
-    let mut engine = silent("");
-    engine.start_load(&LOAD).unwrap();
-    rows(&mut engine, 40);
-    assert!(all_iterations(&mut engine).iter().all(|row| row.num_active_requests <= 4));
+    assert!(all_iterations(&mut engine).iter().all(|row| row.num_active_requests <= 4), "more than are in flight");
 }
 
 #[test]

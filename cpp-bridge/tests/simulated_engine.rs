@@ -8,15 +8,12 @@ mod engines;
 
 use engines::{
     COMPLETE, IterationRow, KEEP_ALL, KEEP_ALL_REQUESTS, all_iterations, all_requests, finished, trace, wait_until,
+    without_time,
 };
 use std::collections::HashMap;
 use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 use trtllm_bridge::Executor;
-
-fn without_time(rows: Vec<IterationRow>) -> Vec<IterationRow> {
-    rows.into_iter().map(|row| IterationRow { timestamp: [0; 26], ..row }).collect()
-}
 
 fn sum(rows: &[IterationRow], value: impl Fn(&IterationRow) -> i64) -> u64 {
     rows.iter().map(|row| u64::try_from(value(row)).unwrap()).sum()

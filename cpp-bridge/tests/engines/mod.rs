@@ -45,6 +45,11 @@ pub(crate) fn all_iterations(engine: &mut Executor) -> Vec<IterationRow> {
     all(engine, Executor::drain_iterations, IterationRow::of)
 }
 
+/// The rows of two runs differ only in this.
+pub(crate) fn without_time(rows: Vec<IterationRow>) -> Vec<IterationRow> {
+    rows.into_iter().map(|row| IterationRow { timestamp: [0; 26], ..row }).collect()
+}
+
 pub(crate) fn all_requests(engine: &mut Executor) -> Vec<RequestRow> {
     std::iter::from_fn(|| next_requests(engine)).flatten().collect()
 }
