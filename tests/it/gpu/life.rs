@@ -5,7 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use trtllm_records::gpu::{GpuInventory, GpuMemory, GpuReadings, GpuState, MigInstance, NvmlState};
 
-use super::monitor::{all_ok, gpu, is, monitor, monitor_hanging, readings};
+use super::monitor::{all_ok, gpu, hang_config, is, monitor, monitor_hanging, readings, ready, ready_with};
 use crate::support::standin::Standin;
 
 fn xids(inventory: &GpuInventory, index: u32) -> Vec<(u64, u64)> {
@@ -38,7 +38,7 @@ fn new_xid_errors_are_counted_by_code_and_gpu() {
 #[test]
 fn an_xid_error_of_a_hung_gpu_is_counted() {
     let standin = Standin::new("gpus=2");
-    let mut monitor = monitor_hanging(&standin);
+    let monitor = monitor_hanging(&standin);
     monitor.until("two GPUs", |inventory| inventory.gpus.iter().filter(|gpu| gpu.reports_xids).count() == 2);
     standin.set("gpus=2\ngpu.0.hang_ms=600000\ngpu.0.xids=119");
     monitor.until("GPU 0 stalls and has an Xid error", |inventory| {
@@ -46,13 +46,12 @@ fn an_xid_error_of_a_hung_gpu_is_counted() {
     });
     standin.set("gpus=2\ngpu.0.xids=119");
     monitor.until("both have returned", |inventory| all_ok(inventory, 2));
-    monitor.stop();
 }
 
 #[test]
 fn xid_errors_are_counted_again_after_a_driver_reload() {
     let standin = Standin::new("");
-    let mut monitor = monitor(&standin);
+    let monitor = monitor(&standin);
     let registered = |inventory: &GpuInventory| all_ok(inventory, 1) && inventory.gpus[0].reports_xids;
     monitor.until("a GPU", registered);
     standin.set("gpu.0.xids=31");
@@ -63,23 +62,19 @@ fn xid_errors_are_counted_again_after_a_driver_reload() {
     monitor.until("the driver is loaded again", registered);
     standin.set("gpu.0.xids=31,43");
     monitor.until("another error", |inventory| xids(inventory, 0) == [(31, 1), (43, 1)]);
-    monitor.stop();
 }
 
 #[test]
 fn a_gpu_without_events_does_not_report_xid_errors() {
     let standin = Standin::new("gpu.0.not_supported=events");
-    let mut monitor = monitor(&standin);
-    let inventory = monitor.until("a GPU", |inventory| all_ok(inventory, 1));
+    let (_monitor, inventory) = ready(&standin, 1);
     assert!(!inventory.gpus[0].reports_xids);
-    monitor.stop();
 }
 
 #[test]
 fn a_poll_that_hung_does_not_publish_what_it_read_before_the_hang() {
     let standin = Standin::new("gpu.0.memory_used_bytes=1000");
-    let mut monitor = monitor_hanging(&standin);
-    monitor.until("a GPU", |inventory| all_ok(inventory, 1));
+    let (monitor, _) = ready_with(hang_config(&standin), 1);
     // A poll reads memory before power, and the power call hangs.
     standin.set("gpu.0.memory_used_bytes=1000\ngpu.0.hang_ms=600000");
     monitor.until("it stalls", |inventory| is(inventory, 0, GpuState::Stalled));
@@ -89,7 +84,6 @@ fn a_poll_that_hung_does_not_publish_what_it_read_before_the_hang() {
     monitor.until("the new memory", |inventory| used(inventory) == Some(2000));
     let after = monitor.all().split_off(before);
     assert!(after.iter().all(|(_, inventory)| used(inventory) != Some(1000)), "{after:#?}");
-    monitor.stop();
 }
 
 const MIG: &str = "gpu.0.mig=on\n\
@@ -157,7 +151,7 @@ fn mig_reconfiguration_is_followed_while_running() {
 #[test]
 fn the_last_mig_mode_holds_while_the_mig_mode_call_fails() {
     let standin = Standin::new(&format!("{MIG}gpu.0.utilization_percent=44"));
-    let mut monitor = monitor(&standin);
+    let monitor = monitor(&standin);
     monitor.until("MIG on", |inventory| sm(inventory, "MIG-a").is_some());
     standin
         .set(&format!("{}gpu.0.utilization_percent=44\ngpu.0.fail=mig_mode:999", MIG.replace("mig=on", "mig=lenient")));
@@ -165,26 +159,23 @@ fn the_last_mig_mode_holds_while_the_mig_mode_call_fails() {
         inventory.read_errors.iter().any(|failure| failure.call == "mig_mode" && failure.count > 2)
     });
     assert_eq!((readings(&failing, 0).utilization_ratio, readings(&failing, 0).mig.len()), (None, 3));
-    monitor.stop();
 }
 
 #[test]
 fn a_denied_memory_call_affects_no_other_reading() {
     let standin = Standin::new(&format!("{MIG}gpu.0.fail=mig_memory_info:4,memory_info:4"));
-    let mut monitor = monitor(&standin);
+    let monitor = monitor(&standin);
     let inventory = monitor.until("the activity of an instance", |inventory| sm(inventory, "MIG-a").is_some());
     let now = readings(&inventory, 0);
     assert_eq!((now.memory, now.mig.len(), now.mig[0].memory), (GpuMemory::default(), 3, GpuMemory::default()));
     let errors: Vec<_> = inventory.read_errors.iter().map(|failure| (failure.call, failure.error)).collect();
     assert_eq!(errors, [("memory_info", "no_permission"), ("mig_memory_info", "no_permission")]);
-    monitor.stop();
 }
 
 #[test]
 fn release_closes_nvml_and_resume_opens_it_again() {
     let standin = Standin::new("gpus=2\ngpu.0.energy_mj=1000");
-    let mut monitor = monitor(&standin);
-    monitor.until("two GPUs", |inventory| all_ok(inventory, 2));
+    let (mut monitor, _) = ready(&standin, 2);
     standin.set("gpus=2\ngpu.0.energy_mj=3000");
     monitor.until("2 J", |inventory| readings(inventory, 0).energy_joules == Some(2.0));
     let handle = monitor.handle.as_ref().unwrap();
@@ -226,8 +217,7 @@ fn without_a_driver_release_stops_the_retries_until_resume() {
 #[test]
 fn monitoring_can_be_stopped_while_released() {
     let standin = Standin::new("");
-    let mut monitor = monitor(&standin);
-    monitor.until("a GPU", |inventory| all_ok(inventory, 1));
+    let (mut monitor, _) = ready(&standin, 1);
     monitor.handle.as_ref().unwrap().release();
     monitor.until("released", |inventory| inventory.nvml == NvmlState::Released);
     monitor.stop();
@@ -237,8 +227,7 @@ fn monitoring_can_be_stopped_while_released() {
 #[test]
 fn the_state_is_not_released_while_a_hung_call_holds_the_driver() {
     let standin = Standin::new("gpus=2");
-    let mut monitor = monitor_hanging(&standin);
-    monitor.until("two GPUs", |inventory| all_ok(inventory, 2));
+    let (monitor, _) = ready_with(hang_config(&standin), 2);
     standin.set("gpus=2\ngpu.0.hang_ms=600000");
     monitor.until("GPU 0 stalls", |inventory| is(inventory, 0, GpuState::Stalled));
     monitor.handle.as_ref().unwrap().release();
@@ -249,5 +238,4 @@ fn the_state_is_not_released_while_a_hung_call_holds_the_driver() {
     assert_eq!(standin.log(), ["init", "hang 0 power_usage", "shutdown"]);
     monitor.handle.as_ref().unwrap().resume();
     monitor.until("both have returned", |inventory| all_ok(inventory, 2));
-    monitor.stop();
 }

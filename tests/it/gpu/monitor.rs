@@ -17,7 +17,8 @@ const HANG_DEADLINE: Duration = Duration::from_secs(4);
 pub(crate) const UUID_0: &str = "GPU-00000000-0000-4000-8000-000000000000";
 pub(crate) const UUID_1: &str = "GPU-00000000-0000-4000-8000-000000000001";
 
-/// The running GPU monitoring, and the inventories (snapshots of all GPUs) that it has published.
+/// The running GPU monitoring, which stops when the test ends, and the inventories (snapshots of all GPUs) that it has
+/// published.
 pub(crate) struct Monitor {
     pub(crate) handle: Option<GpuHandle>,
     published: Arc<Published>,
@@ -75,6 +76,14 @@ impl Monitor {
     }
 }
 
+impl Drop for Monitor {
+    fn drop(&mut self) {
+        if let Some(handle) = self.handle.take() {
+            handle.stop(PATIENCE);
+        }
+    }
+}
+
 pub(crate) fn config(standin: &Standin) -> GpuConfig {
     GpuConfig {
         library: Some(standin.library()),
@@ -106,6 +115,17 @@ pub(crate) fn monitor(standin: &Standin) -> Monitor {
 
 pub(crate) fn monitor_hanging(standin: &Standin) -> Monitor {
     Monitor::start(hang_config(standin))
+}
+
+/// Starts monitoring, and waits for an inventory in which this number of GPUs can be read.
+pub(crate) fn ready(standin: &Standin, gpus: usize) -> (Monitor, GpuInventory) {
+    ready_with(config(standin), gpus)
+}
+
+pub(crate) fn ready_with(config: GpuConfig, gpus: usize) -> (Monitor, GpuInventory) {
+    let monitor = Monitor::start(config);
+    let inventory = monitor.until("the GPUs", |inventory| all_ok(inventory, gpus));
+    (monitor, inventory)
 }
 
 /// The GPU at this index, if the inventory lists it.

@@ -9,21 +9,9 @@ use trtllm_records::gpu::{GpuInventory, GpuMemory, GpuReadings, GpuState, NvmlSt
 
 use super::monitor::{
     INTERVAL, Monitor, PATIENCE, UUID_0, UUID_1, all_ok, config, hang_config, is, monitor, monitor_hanging, readings,
+    ready, ready_with,
 };
 use crate::support::standin::Standin;
-
-#[test]
-fn nvml_is_initialised_once_and_shut_down_once() {
-    let standin = Standin::new("gpus=2");
-    let mut monitor = monitor(&standin);
-    for power in 1..6 {
-        standin.set(&format!("gpus=2\ngpu.1.power_mw={power}000"));
-        monitor.until("the next power", |inventory| readings(inventory, 1).power_usage_watts == Some(f64::from(power)));
-    }
-    assert_eq!(standin.log(), ["init"]);
-    monitor.stop();
-    assert_eq!(standin.log(), ["init", "shutdown"]);
-}
 
 #[test]
 fn the_first_inventory_is_starting_and_mode_off_never_loads_nvml() {
@@ -40,36 +28,9 @@ fn the_first_inventory_is_starting_and_mode_off_never_loads_nvml() {
 }
 
 #[test]
-fn energy_starts_at_zero_and_survives_a_driver_reload() {
-    let standin = Standin::new("gpu.0.energy_mj=7000000");
-    let mut monitor = monitor(&standin);
-    let energy = |inventory: &GpuInventory| readings(inventory, 0).energy_joules;
-    monitor.until("zero", |inventory| energy(inventory) == Some(0.0));
-    standin.set("gpu.0.energy_mj=7002500");
-    monitor.until("2.5 J", |inventory| energy(inventory) == Some(2.5));
-
-    standin.set("init=9\nsession=9");
-    let gone = monitor.until("the driver is unloaded", |inventory| inventory.init_errors > 0);
-    assert_eq!(gone.nvml, NvmlState::DriverNotLoaded);
-    assert!(is(&gone, 0, GpuState::Lost));
-    assert_eq!(readings(&gone, 0), GpuReadings { energy_joules: Some(2.5), ..GpuReadings::default() });
-
-    standin.set("gpu.0.energy_mj=300");
-    let back = monitor.until("the driver is loaded again", |inventory| is(inventory, 0, GpuState::Ok));
-    assert_eq!(back.nvml, NvmlState::Up);
-    assert_eq!(energy(&back), Some(2.5));
-    standin.set("gpu.0.energy_mj=1300");
-    monitor.until("3.5 J", |inventory| energy(inventory) == Some(3.5));
-    monitor.stop();
-    assert!(monitor.all().iter().map(|(_, inventory)| energy(inventory)).is_sorted());
-    assert_eq!(standin.log(), ["init", "shutdown", "init", "shutdown"]);
-}
-
-#[test]
 fn a_lost_gpu_does_not_affect_the_other_and_can_return() {
     let standin = Standin::new("gpus=2");
-    let mut monitor = monitor(&standin);
-    monitor.until("two GPUs", |inventory| all_ok(inventory, 2));
+    let (monitor, _) = ready(&standin, 2);
     standin.set("gpus=2\ngpu.0.power_mw=111000\ngpu.1.lost=1");
     let lost = monitor.until("GPU 1 is lost, GPU 0 is still polled", |inventory| {
         is(inventory, 1, GpuState::Lost) && readings(inventory, 0).power_usage_watts == Some(111.0)
@@ -81,14 +42,12 @@ fn a_lost_gpu_does_not_affect_the_other_and_can_return() {
     standin.set("gpus=2");
     monitor.until("GPU 1 has returned", |inventory| all_ok(inventory, 2));
     assert_eq!(standin.log(), ["init"], "the session was kept for the other GPU");
-    monitor.stop();
 }
 
 #[test]
 fn when_every_gpu_needs_a_reset_nvml_is_closed_and_initialised_again() {
     let standin = Standin::new("");
-    let mut monitor = monitor(&standin);
-    monitor.until("a GPU", |inventory| all_ok(inventory, 1));
+    let (mut monitor, _) = ready(&standin, 1);
     standin.set("gpu.0.reset_required=1");
     monitor.until("it needs a reset", |inventory| is(inventory, 0, GpuState::ResetRequired));
     standin.set("");
@@ -101,8 +60,7 @@ fn when_every_gpu_needs_a_reset_nvml_is_closed_and_initialised_again() {
 #[test]
 fn a_hung_power_call_stalls_only_that_gpu() {
     let standin = Standin::new("gpus=2\ngpu.0.energy_mj=1000");
-    let mut monitor = monitor_hanging(&standin);
-    monitor.until("two GPUs", |inventory| all_ok(inventory, 2));
+    let (monitor, _) = ready_with(hang_config(&standin), 2);
     standin.set("gpus=2\ngpu.0.energy_mj=3000");
     monitor.until("2 J", |inventory| readings(inventory, 0).energy_joules == Some(2.0));
     let hung = "gpus=2\ngpu.0.energy_mj=3000\ngpu.0.hang_ms=600000";
@@ -119,14 +77,12 @@ fn a_hung_power_call_stalls_only_that_gpu() {
     standin.set("gpus=2\ngpu.0.energy_mj=4000");
     let back = monitor.until("GPU 0 answers again", |inventory| all_ok(inventory, 2));
     assert_eq!(readings(&back, 0).energy_joules, Some(3.0));
-    monitor.stop();
 }
 
 #[test]
 fn a_gpu_that_hangs_during_a_driver_reload_gets_no_second_worker_and_returns() {
     let standin = Standin::new("gpus=2");
-    let mut monitor = monitor_hanging(&standin);
-    monitor.until("two GPUs", |inventory| all_ok(inventory, 2));
+    let (mut monitor, _) = ready_with(hang_config(&standin), 2);
     let hang = "gpus=2\ngpu.0.hang_ms=600000";
     standin.set(hang);
     monitor.until("GPU 0 stalls", |inventory| is(inventory, 0, GpuState::Stalled));
@@ -145,8 +101,7 @@ fn a_gpu_that_hangs_during_a_driver_reload_gets_no_second_worker_and_returns() {
 #[test]
 fn stopping_does_not_wait_for_a_hung_call() {
     let standin = Standin::new("gpus=2");
-    let mut monitor = monitor_hanging(&standin);
-    monitor.until("two GPUs", |inventory| all_ok(inventory, 2));
+    let (mut monitor, _) = ready_with(hang_config(&standin), 2);
     standin.set("gpus=2\ngpu.0.hang_ms=600000");
     monitor.until("GPU 0 stalls", |inventory| is(inventory, 0, GpuState::Stalled));
     let began = Instant::now();
@@ -156,10 +111,10 @@ fn stopping_does_not_wait_for_a_hung_call() {
 
     // Stopping waits for a call that is within its deadline, but not longer than the time that `stop` gets.
     let standin = Standin::new("gpu.0.hang_ms=600000");
-    let monitor = monitor_hanging(&standin);
+    let mut monitor = monitor_hanging(&standin);
     monitor.until("NVML is up", |inventory| inventory.nvml == NvmlState::Up);
     let began = Instant::now();
-    monitor.handle.unwrap().stop(Duration::from_millis(50));
+    monitor.handle.take().unwrap().stop(Duration::from_millis(50));
     assert!(began.elapsed() < PATIENCE / 2, "{:?}", began.elapsed());
     standin.set("");
 }
@@ -167,13 +122,12 @@ fn stopping_does_not_wait_for_a_hung_call() {
 #[test]
 fn in_auto_a_missing_library_sets_the_state_and_is_found_once_it_is_installed() {
     let standin = Standin::not_installed("");
-    let mut monitor = monitor(&standin);
+    let monitor = monitor(&standin);
     monitor.until("the library is missing twice", |inventory| {
         inventory.nvml == NvmlState::LibraryNotFound && inventory.init_errors >= 2
     });
     standin.install();
     monitor.until("a GPU", |inventory| all_ok(inventory, 1));
-    monitor.stop();
 }
 
 #[test]
@@ -203,15 +157,6 @@ fn in_required_a_missing_library_driver_or_gpu_is_an_error_that_names_the_flag()
 }
 
 #[test]
-fn in_required_monitoring_starts_if_there_is_a_gpu() {
-    let standin = Standin::new("");
-    let mut monitor = Monitor::start(GpuConfig { mode: GpuMode::Required, ..config(&standin) });
-    monitor.until("a GPU", |inventory| all_ok(inventory, 1));
-    monitor.stop();
-    assert_eq!(standin.log(), ["init", "shutdown"]);
-}
-
-#[test]
 fn in_auto_an_error_of_nvml_init_sets_the_state() {
     let cases = [
         ("init=9", NvmlState::DriverNotLoaded),
@@ -223,31 +168,27 @@ fn in_auto_an_error_of_nvml_init_sets_the_state() {
     ];
     for (state, expected) in cases {
         let standin = Standin::new(state);
-        let mut monitor = monitor_hanging(&standin);
+        let monitor = monitor_hanging(&standin);
         monitor.until(state, |inventory| inventory.nvml == expected && inventory.init_errors > 0);
         standin.set("");
         monitor.until("a GPU", |inventory| inventory.nvml == NvmlState::Up && all_ok(inventory, 1));
-        monitor.stop();
     }
 }
 
 #[test]
 fn only_the_selected_uuids_are_shown() {
     let standin = Standin::new("gpus=3");
-    let mut monitor = Monitor::start(GpuConfig { uuids: vec![UUID_1.to_owned()], ..config(&standin) });
-    monitor.until("GPU 1", |inventory| all_ok(inventory, 1));
+    let (monitor, _) = ready_with(GpuConfig { uuids: vec![UUID_1.to_owned()], ..config(&standin) }, 1);
     standin.set("gpus=3\ngpu.1.power_mw=90000");
     let later = monitor.until("90 W", |inventory| readings(inventory, 1).power_usage_watts == Some(90.0));
     assert_eq!(later.gpus.iter().map(|gpu| gpu.identity.uuid.as_str()).collect::<Vec<_>>(), [UUID_1]);
     assert_eq!(later.expected, 1);
-    monitor.stop();
 }
 
 #[test]
 fn a_failed_reading_is_absent_and_counted_and_can_return() {
     let standin = Standin::new("gpu.0.fail=temperature:999,memory_info:27");
-    let mut monitor = monitor(&standin);
-    let inventory = monitor.until("a GPU", |inventory| all_ok(inventory, 1));
+    let (monitor, inventory) = ready(&standin, 1);
     let now = readings(&inventory, 0);
     assert_eq!((now.temperature_celsius.gpu, now.memory), (None, GpuMemory::default()));
     assert_eq!(now.power_usage_watts, Some(75.0));
@@ -255,45 +196,27 @@ fn a_failed_reading_is_absent_and_counted_and_can_return() {
     assert_eq!(errors, [("memory_info", "not_ready"), ("temperature", "unknown")]);
     standin.set("");
     monitor.until("temperature", |inventory| readings(inventory, 0).temperature_celsius.gpu == Some(30.0));
-    monitor.stop();
 }
 
 #[test]
 fn a_gpu_that_denies_access_does_not_affect_the_others() {
     let standin = Standin::new("gpus=2");
-    let mut monitor = monitor(&standin);
-    monitor.until("two GPUs", |inventory| all_ok(inventory, 2));
+    let (monitor, _) = ready(&standin, 2);
     standin.set("gpus=2\ngpu.0.fail=all:4");
     let inventory = monitor.until("GPU 0 is denied", |inventory| is(inventory, 0, GpuState::NoPermission));
     assert!(is(&inventory, 1, GpuState::Ok));
     standin.set("gpus=2");
     monitor.until("both have returned", |inventory| all_ok(inventory, 2));
-    monitor.stop();
 }
 
 #[test]
 fn a_gpu_without_a_uuid_is_expected_but_not_shown() {
     let standin = Standin::new("gpus=2\ngpu.0.permission_denied=1");
-    let mut monitor = monitor(&standin);
-    let inventory = monitor.until("GPU 1 alone", |inventory| all_ok(inventory, 1));
+    let (monitor, inventory) = ready(&standin, 1);
     assert_eq!(inventory.expected, 2);
     standin.set("gpus=2");
     let both = monitor.until("both", |inventory| all_ok(inventory, 2));
     assert_eq!(both.gpus[0].identity.uuid, UUID_0);
-    monitor.stop();
-}
-
-#[test]
-fn utilisation_is_absent_with_mig_even_if_the_driver_returns_a_value() {
-    for mig in ["on", "lenient"] {
-        let standin = Standin::new(&format!("gpu.0.mig={mig}\ngpu.0.utilization_percent=44"));
-        let mut monitor = monitor(&standin);
-        let inventory = monitor.until("a GPU", |inventory| all_ok(inventory, 1));
-        assert_eq!(readings(&inventory, 0).utilization_ratio, None, "mig={mig}");
-        assert_eq!(readings(&inventory, 0).power_usage_watts, Some(75.0));
-        assert_eq!(inventory.read_errors, []);
-        monitor.stop();
-    }
 }
 
 #[test]
@@ -318,17 +241,15 @@ fn a_library_without_nvml_shutdown_sets_the_state_and_does_not_abort() {
     let mut rustc = Command::new("rustc");
     rustc.args(["--edition=2024", "--crate-type=cdylib", "-o"]).arg(broken.library()).arg(source);
     assert!(rustc.status().unwrap().success());
-    let mut monitor = monitor(&broken);
+    let monitor = monitor(&broken);
     monitor
         .until("it is rejected twice", |inventory| inventory.nvml == NvmlState::Failed && inventory.init_errors >= 2);
-    monitor.stop();
 }
 
 #[test]
 fn dropping_the_handle_stops_monitoring() {
     let standin = Standin::new("");
-    let mut monitor = monitor(&standin);
-    monitor.until("a GPU", |inventory| all_ok(inventory, 1));
+    let (mut monitor, _) = ready(&standin, 1);
     drop(monitor.handle.take());
     let deadline = Instant::now() + PATIENCE;
     while standin.log().last().map(String::as_str) != Some("shutdown") {

@@ -188,7 +188,7 @@ fn containers_are_listed_with_their_whole_gpus_shared_gpus_and_mig_instances() {
     let claim = |driver: &str| Claim { driver: driver.to_owned(), pool: "n".to_owned(), device: "gpu-2".to_owned() };
     let dynamic = Dynamic { claim_name: "c".to_owned(), claims: vec![claim("gpu.nvidia.com"), claim("other.example")] };
     dra.containers[0].dynamic.push(dynamic);
-    let kubelet = Kubelet::start(
+    let _kubelet = Kubelet::start(
         &socket,
         vec![
             pod("slice-1", "nvidia.com/gpu.shared", &[&format!("{UUID_0}::0")]),
@@ -199,7 +199,7 @@ fn containers_are_listed_with_their_whole_gpus_shared_gpus_and_mig_instances() {
             dra,
         ],
     );
-    let mut monitor = monitor_with_kubelet(&standin, &socket);
+    let monitor = monitor_with_kubelet(&standin, &socket);
     let listed = |inventory: &GpuInventory| all_ok(inventory, 3) && inventory.pods.len() == 4;
     let inventory = monitor.until("four devices", listed);
     let third = inventory.gpus[2].identity.uuid.clone();
@@ -213,8 +213,6 @@ fn containers_are_listed_with_their_whole_gpus_shared_gpus_and_mig_instances() {
     let elsewhere = PodName { namespace: "prod".to_owned(), pod: "elsewhere".to_owned() };
     assert!(inventory.pods_with_other_gpus.iter().eq([&elsewhere]), "{:?}", inventory.pods_with_other_gpus);
     assert_eq!(inventory.read_errors, []);
-    monitor.stop();
-    drop(kubelet);
 }
 
 #[test]
@@ -222,7 +220,7 @@ fn a_kubelet_may_start_later_fail_and_restart() {
     let standin = Standin::new("");
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("kubelet.sock");
-    let mut monitor = monitor_with_kubelet(&standin, &socket);
+    let monitor = monitor_with_kubelet(&standin, &socket);
     let alone = monitor.until("a GPU", |inventory| all_ok(inventory, 1));
     assert_eq!((alone.pods, alone.read_errors), (vec![], vec![]), "a missing kubelet is not an error");
     let kubelet = Kubelet::start(&socket, vec![pod("a", "nvidia.com/gpu", &[UUID_0])]);
@@ -235,10 +233,8 @@ fn a_kubelet_may_start_later_fail_and_restart() {
     assert_eq!(failing.pods, [device(UUID_0, "", "a")], "one failure keeps the last assignments");
     drop(kubelet);
     monitor.until("no kubelet, no assignments", |inventory| inventory.pods.is_empty());
-    let kubelet = Kubelet::start(&socket, vec![pod("b", "nvidia.com/gpu", &["nvidia0"])]);
+    let _kubelet = Kubelet::start(&socket, vec![pod("b", "nvidia.com/gpu", &["nvidia0"])]);
     monitor.until("pod b", |inventory| inventory.pods == [device(UUID_0, "", "b")]);
-    monitor.stop();
-    drop(kubelet);
 }
 
 #[test]
@@ -248,11 +244,10 @@ fn a_socket_of_another_program_is_an_error_and_does_not_hang() {
     let socket = folder.path().join("kubelet.sock");
     let listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
     let other_program = thread::spawn(move || listener.accept().map(|(stream, _)| drop(stream)).unwrap());
-    let mut monitor = monitor_with_kubelet(&standin, &socket);
+    let monitor = monitor_with_kubelet(&standin, &socket);
     let failing = monitor.until("the request fails", |inventory| !inventory.read_errors.is_empty());
     assert_eq!((failing.read_errors[0].call, failing.pods), ("pod_resources", vec![]));
     other_program.join().unwrap();
-    monitor.stop();
 }
 
 #[test]

@@ -12,34 +12,31 @@ use trtllm_records::gpu::{
 };
 use trtllm_records::named_numbers::NamedNumbers as _;
 
-use super::monitor::{Monitor, all_ok, config, gpu, monitor, readings};
+use super::monitor::{Monitor, all_ok, config, gpu, readings, ready, ready_with};
 use crate::support::standin::Standin;
 
 #[test]
 fn processes_are_listed_with_their_names_only_if_enabled() {
     let own = std::process::id();
     let standin = Standin::new(&format!("gpu.0.processes={own}:4096"));
-    let mut monitor = monitor(&standin);
-    let inventory = monitor.until("a GPU", |inventory| all_ok(inventory, 1));
+    let (mut monitor, inventory) = ready(&standin, 1);
     let health = readings(&inventory, 0).health;
     assert_eq!((health.processes, health.process_list), (Some(1), vec![]));
     monitor.stop();
-    let mut monitor = Monitor::start(GpuConfig { per_process: true, ..config(&standin) });
-    let inventory = monitor.until("a GPU", |inventory| all_ok(inventory, 1));
+    let (_monitor, inventory) = ready_with(GpuConfig { per_process: true, ..config(&standin) }, 1);
     let process = readings(&inventory, 0).health.process_list.remove(0);
     assert_eq!((process.pid, process.bytes), (own, Some(4096)));
     // The kernel truncates a command's name to 15 bytes. In a container, a PID of NVML may be that of another program.
     let program = std::env::current_exe().unwrap().file_name().unwrap().to_str().unwrap().to_owned();
     let expected = knows_processes(Path::new("/proc")).then(|| &program[..program.len().min(15)]);
     assert_eq!(process.name.as_deref(), expected);
-    monitor.stop();
 }
 
 #[test]
 fn the_sm_ratio_of_a_process_covers_the_time_since_the_last_slow_poll() {
     const TWO: &str = "gpu.0.processes=4000000001:1,4000000002:1";
     let standin = Standin::new(&format!("{TWO}\ngpu.0.process_utilization=4000000001:100:5000000"));
-    let mut monitor = Monitor::start(GpuConfig { per_process: true, ..config(&standin) });
+    let monitor = Monitor::start(GpuConfig { per_process: true, ..config(&standin) });
     let shares = |inventory: &GpuInventory| -> Vec<Option<f64>> {
         let Some(gpu) = gpu(inventory, 0) else { return Vec::new() };
         gpu.readings.health.process_list.iter().map(|process| process.sm_ratio).collect()
@@ -53,15 +50,13 @@ fn the_sm_ratio_of_a_process_covers_the_time_since_the_last_slow_poll() {
     // No process has run a kernel since the last poll. That is not an error.
     let inventory = monitor.until("no share", |inventory| shares(inventory) == [None, None]);
     assert_eq!(inventory.read_errors, []);
-    monitor.stop();
 }
 
 #[test]
 fn an_unsupported_reading_is_absent_is_not_an_error_and_is_read_once() {
     const TEMPERATURE_ONLY: &str = "trace=1\ngpu.0.not_supported=all\ngpu.0.fail=temperature:0\n";
     let standin = Standin::new(TEMPERATURE_ONLY);
-    let mut monitor = monitor(&standin);
-    let inventory = monitor.until("a GPU", |inventory| all_ok(inventory, 1));
+    let (mut monitor, inventory) = ready(&standin, 1);
     assert_eq!(inventory.read_errors, []);
     let mut expected = GpuReadings::default();
     expected.temperature_celsius.gpu = Some(30.0);
@@ -86,25 +81,21 @@ fn an_unsupported_reading_is_absent_is_not_an_error_and_is_read_once() {
 fn an_unsupported_call_is_tried_again_after_the_configured_time() {
     let standin = Standin::new("gpu.0.not_supported=power_usage");
     let timing = GpuTiming { unsupported_retry: Duration::from_millis(100), ..config(&standin).timing };
-    let mut monitor = Monitor::start(GpuConfig { timing, ..config(&standin) });
-    let inventory = monitor.until("a GPU", |inventory| all_ok(inventory, 1));
+    let (monitor, inventory) = ready_with(GpuConfig { timing, ..config(&standin) }, 1);
     assert_eq!(readings(&inventory, 0).power_usage_watts, None);
     standin.set("");
     monitor.until("power", |inventory| readings(inventory, 0).power_usage_watts == Some(75.0));
-    monitor.stop();
 }
 
 #[test]
 fn a_failed_field_affects_no_other_field_and_is_counted_by_name() {
     let standin = Standin::new("gpu.0.field.82=!999\ngpu.0.field.138/all=77\ngpu.0.field.186=!2");
-    let mut monitor = monitor(&standin);
-    let inventory = monitor.until("a GPU", |inventory| all_ok(inventory, 1));
+    let (_monitor, inventory) = ready(&standin, 1);
     let now = readings(&inventory, 0);
     let temperatures = Temperatures { gpu: Some(30.0), memory: None };
     assert_eq!((now.temperature_celsius, now.nvlink_bytes.transmit), (temperatures, Some(77 * 1024)));
     let errors: Vec<_> = inventory.read_errors.iter().map(|failure| (failure.call, failure.error)).collect();
     assert_eq!(errors, [("field_memory_temp", "unknown")], "an id that is unknown to the driver is not an error");
-    monitor.stop();
 }
 
 /// The stand-in returns for every reading what broken drivers return: all bits set, or numbers that no GPU can have.
@@ -112,7 +103,7 @@ fn a_failed_field_affects_no_other_field_and_is_counted_by_name() {
 fn an_impossible_reading_is_absent_and_counted_and_the_others_are_shown() {
     const IMPOSSIBLE: &str = include_str!("../../fixtures/impossible_gpu.state");
     let standin = Standin::new(IMPOSSIBLE);
-    let mut monitor = Monitor::start(GpuConfig { per_process: true, ..config(&standin) });
+    let monitor = Monitor::start(GpuConfig { per_process: true, ..config(&standin) });
     let inventory = monitor.until("two samples", |inventory| {
         all_ok(inventory, 1) && inventory.read_errors.iter().any(|error| error.call == "gpm_metrics")
     });
@@ -147,50 +138,32 @@ fn an_impossible_reading_is_absent_and_counted_and_the_others_are_shown() {
     assert_eq!(health.remapped_rows, RemappedRows { correctable: None, uncorrectable: Some(0) });
     assert_eq!((health.process_list[0].bytes, health.nvlinks[0].errors.replay), (None, None));
     assert!(inventory.read_errors.iter().all(|error| error.error == "impossible"), "{:?}", inventory.read_errors);
-    monitor.stop();
 }
 
 #[test]
 fn memory_is_read_with_drivers_that_lack_the_second_version_of_the_call() {
     let standin = Standin::new("driver=470.256.02\ngpu.0.fail=memory_info:13\ngpu.0.memory_used_bytes=1000");
-    let mut monitor = monitor(&standin);
-    let inventory = monitor.until("a GPU", |inventory| all_ok(inventory, 1));
+    let (_monitor, inventory) = ready(&standin, 1);
     assert_eq!(inventory.read_errors, []);
     let memory = readings(&inventory, 0).memory;
     assert_eq!((memory.total_bytes, memory.reserved_bytes), (Some(150_754_820_096), None));
     // The first version of the call counts reserved memory as used.
     assert_eq!(memory.used_bytes, Some(1000 + 658_505_728));
-    monitor.stop();
-}
-
-#[test]
-fn throttle_times_of_an_older_driver_are_read_by_their_older_ids() {
-    let standin = Standin::new("driver=550.163.01\ngpu.0.field.251=2510\ngpu.0.field.269=9\ngpu.0.field.74=none");
-    let mut monitor = monitor(&standin);
-    let inventory = monitor.until("a GPU", |inventory| all_ok(inventory, 1));
-    let throttle = readings(&inventory, 0).throttle_ns;
-    let expected = (None, Some(2510), None);
-    assert_eq!((throttle.power, throttle.sw_thermal_slowdown, throttle.hw_thermal_slowdown), expected);
-    monitor.stop();
 }
 
 #[test]
 fn a_gpu_before_hopper_has_no_activity_and_no_errors() {
     let standin = Standin::new("gpu.0.gpm_supported=0\ngpu.0.architecture=7");
-    let mut monitor = monitor(&standin);
-    let inventory = monitor.until("a GPU", |inventory| all_ok(inventory, 1));
+    let (_monitor, inventory) = ready(&standin, 1);
     assert_eq!(readings(&inventory, 0).activity, GpuActivity::default());
     assert_eq!(inventory.read_errors, []);
-    monitor.stop();
 }
 
 #[test]
 fn an_architecture_newer_than_the_exporter_is_labelled_with_its_number() {
     let standin = Standin::new("gpus=2\ngpu.1.architecture=77");
-    let mut monitor = monitor(&standin);
-    let inventory = monitor.until("two GPUs", |inventory| all_ok(inventory, 2));
+    let (_monitor, inventory) = ready(&standin, 2);
     let architectures: Vec<_> = inventory.gpus.iter().map(|gpu| gpu.identity.architecture.as_deref()).collect();
     assert_eq!(architectures, [Some("hopper"), Some("unknown_77")]);
     assert_eq!(inventory.read_errors, []);
-    monitor.stop();
 }
