@@ -11,11 +11,8 @@ use trtllm_engines::State;
 use trtllm_intake::{Intake, Moment};
 use trtllm_page::metrics::compat::CompatSets;
 use trtllm_page::metrics::page_builder::Selection;
-use trtllm_records::Message;
-use trtllm_records::Objectives;
 use trtllm_records::{EngineName, RejectReason};
-use trtllm_sources::prometheus_text::parse_server_metrics;
-use trtllm_sources::trtllm_json::{parse_perf_metrics, parse_records};
+use trtllm_sources::trtllm_json::parse_records;
 use trtllm_sources::{Batch, Presence};
 
 use crate::support::fold_page;
@@ -23,21 +20,14 @@ use crate::support::page::Page;
 
 /// An engine, and an exporter that polls it.
 struct Bench {
-    state: Arc<State>,
+    state: State,
     intake: Intake,
     now: Moment,
 }
 
 impl Bench {
     fn new() -> Self {
-        let name = EngineName {
-            model: "m".to_owned(),
-            version: "1".to_owned(),
-            labels: Vec::new(),
-            source: "trtllm-serve",
-            objectives: Objectives::default(),
-        };
-        let (state, now) = (Arc::new(State::new(vec![name])), Moment::now());
+        let (state, now) = (State::new(vec![EngineName::new("m", "1", "trtllm-serve")]), Moment::now());
         let intake = Intake::new(Arc::clone(&state.slots()[0]), Duration::from_secs(15));
         Self { state, intake, now }
     }
@@ -52,24 +42,6 @@ impl Bench {
         let mut batch = Batch::default();
         batch.from_ring = true;
         parse_records(serde_json::to_string(records).unwrap().as_bytes(), &mut batch).unwrap();
-        self.end_poll(batch)
-    }
-
-    /// Gives the exporter one answer of `/perf_metrics`.
-    fn finished(&mut self, entries: &[Value]) -> &mut Self {
-        let mut batch = Batch::default();
-        parse_perf_metrics(serde_json::to_string(entries).unwrap().as_bytes(), &mut batch).unwrap();
-        self.end_poll(batch)
-    }
-
-    /// Gives the exporter one answer of `/prometheus/metrics`.
-    fn server_page(&mut self, page: &str) -> &mut Self {
-        let mut batch = Batch::default();
-        batch.messages.push(Message::ServerMetrics(Box::new(parse_server_metrics(page.as_bytes()).unwrap())));
-        self.end_poll(batch)
-    }
-
-    fn end_poll(&mut self, mut batch: Batch) -> &mut Self {
         self.intake.end_poll(&mut batch, Duration::from_millis(1), Ok(Presence::Present), self.now);
         self.wait(Duration::from_millis(100));
         self
@@ -86,10 +58,6 @@ impl Bench {
 
     fn request(&self, kind: &str) -> Option<f64> {
         self.value("nv_trt_llm_request_metrics", &[&format!("request_type={kind}")])
-    }
-
-    fn state(&self) -> String {
-        self.page_of(Selection::All).state(&[])
     }
 
     /// The value of a family `nv_trt_llm_*` without labels.
@@ -416,71 +384,6 @@ fn no_step_contains_the_wait_for_work() {
 }
 
 #[test]
-fn an_engine_is_idle_once_finished_requests_or_the_server_page_cover_every_started_request() {
-    let started = [pytorch(30, json!({"numActiveRequests": 1, "numNewActiveRequests": 1}))];
-    let entry =
-        json!({"request_id": 5, "perf_metrics": {"timing_metrics": {"arrival_time": 1.0, "last_token_time": 2.0}}});
-    let mut bench = Bench::new();
-    bench.answer(&started).finished(&[entry]);
-    assert_eq!(bench.state(), "busy");
-    for _ in 0..200 {
-        bench.answer(&[]);
-    }
-    assert_eq!(bench.state(), "idle");
-    // The server's page shows that there is no work: it counts an error, or its batch is empty.
-    for page in ["trtllm_request_error_total{http_code=\"500\"} 1", "trtllm_scheduled_batch_size{rank=\"0\"} 0"] {
-        let mut bench = Bench::new();
-        bench.server_page("trtllm_request_error_total{http_code=\"500\"} 0").answer(&started);
-        bench.wait(Duration::from_secs(5));
-        bench.server_page(page);
-        for _ in 0..200 {
-            bench.answer(&[]);
-        }
-        assert_eq!(bench.state(), "idle", "{page}");
-    }
-    // With the records alone, the exporter cannot tell this end of a request from a hang.
-    let mut bench = Bench::new();
-    bench.answer(&started);
-    for _ in 0..200 {
-        bench.answer(&[]);
-    }
-    assert_eq!(bench.state(), "stalled");
-}
-
-#[test]
-fn values_that_the_json_lacks_are_absent_until_the_server_page_reports_them() {
-    let entry =
-        json!({"request_id": 1, "perf_metrics": {"timing_metrics": {"first_token_time": 1.0, "last_token_time": 2.0}}});
-    let paused = json!({"inflightBatchingStats": {"numPausedRequests": 3}});
-    let mut bench = Bench::new();
-    bench.answer(&[executor(3, paused)]).finished(&[entry]);
-    let told = |bench: &Bench| {
-        let page = bench.page_of(Selection::All);
-        [
-            "trtllm_prompt_tokens_total",
-            "trtllm_generation_tokens_total",
-            "trtllm_time_per_output_token_seconds_count",
-            "nv_trt_llm_request_pauses_total",
-        ]
-        .map(|name| page.find(name, &[]))
-    };
-    assert_eq!(told(&bench), [None; 4]);
-    let page = |tokens: u64| {
-        format!(
-            "trtllm_prompt_tokens_total {tokens}\ntrtllm_generation_tokens_total {tokens}\n\
-             trtllm_time_per_output_token_seconds_bucket{{le=\"0.01\"}} {tokens}\n\
-             trtllm_time_per_output_token_seconds_bucket{{le=\"+Inf\"}} {tokens}\n\
-             trtllm_time_per_output_token_seconds_sum 1.0\n"
-        )
-    };
-    // The first page is the baseline, and the second adds 30. Then the server restarts, and its third page adds 7.
-    bench.server_page(&page(100)).server_page(&page(130)).answer(&[executor(1, json!({}))]).server_page(&page(7));
-    bench.wait(Duration::from_secs(15));
-    bench.answer(&[]);
-    assert_eq!(told(&bench), [Some(37.0), Some(37.0), Some(37.0), None]);
-}
-
-#[test]
 fn a_late_record_is_late_and_a_restart_is_a_restart() {
     for record in [pytorch, executor] {
         let mut bench = Bench::new();
@@ -524,13 +427,14 @@ fn queued_requests_wait_for_the_gateway_and_not_for_triton() {
     let mut bench = Bench::new();
     bench.answer(&[executor(9, json!({"numQueuedRequests": 500, "numActiveRequests": 3}))]);
     assert_eq!((bench.request("waiting"), bench.ours("queued_requests")), (Some(2.0), Some(500.0)));
+    assert_eq!(bench.ours("request_pauses_total"), None, "no rows tell pauses");
     let gateway = bench.page_of(Selection::Gateway);
     assert_eq!(gateway.find("nv_trt_llm_request_metrics", &["request_type=waiting"]), Some(502.0));
 }
 
 #[test]
-fn a_record_with_an_absurd_key_is_rejected_and_disturbs_no_other_count() {
-    let absurd = [
+fn an_absurd_key_costs_its_record_and_an_absurd_value_only_itself() {
+    let keys = [
         json!({"iter": u64::MAX}),
         json!({"iter": 2_000_000_000_000_u64}),
         json!({"iter": -1}),
@@ -540,31 +444,7 @@ fn a_record_with_an_absurd_key_is_rejected_and_disturbs_no_other_count() {
         json!({"rank": -1}),
         json!({"attentionDpRank": "0"}),
     ];
-    for fields in &absurd {
-        let (mut bench, mut undisturbed) = (Bench::new(), Bench::new());
-        let records: Vec<Value> =
-            (11..=15).map(|iter| with(executor(iter, json!({})), kv(iter.cast_signed(), 3))).collect();
-        undisturbed.answer(&records[..2]).answer(&records[3..]);
-        bench.answer(&records[..2]).answer(&[with(records[2].clone(), fields.clone())]).answer(&records[3..]);
-        let rejected = bench.value("trtllm_exporter_records_rejected_total", &["reason=implausible"]);
-        assert_eq!(rejected, Some(1.0), "{fields}");
-        assert_eq!(undisturbed.ours("iterations_lost_total"), Some(1.0));
-        for family in [
-            "iterations_total",
-            "iterations_lost_total",
-            "kv_cache_blocks_reused_total",
-            "engine_restarts_total",
-            "generation_tokens_total",
-        ] {
-            assert_eq!(bench.ours(family), undisturbed.ours(family), "{family} after {fields}");
-        }
-    }
-    assert_eq!(RejectReason::Implausible.name(), "implausible");
-}
-
-#[test]
-fn an_absurd_value_is_left_out_and_counted_and_its_record_counts() {
-    let fields = [
+    let values = [
         ("numActiveRequests", json!({"numActiveRequests": -5})),
         ("maxNumActiveRequests", json!({"maxNumActiveRequests": "64"})),
         ("reusedBlocks", json!({"kvCacheStats": {"reusedBlocks": i64::MAX}})),
@@ -578,15 +458,17 @@ fn an_absurd_value_is_left_out_and_counted_and_its_record_counts() {
     ];
     let records: Vec<Value> =
         (11..=15).map(|iter| with(executor(iter, json!({})), kv(iter.cast_signed(), 3))).collect();
-    for (field, fields) in &fields {
+    let cases = keys.iter().map(|fields| (None, fields)).chain(values.iter().map(|(name, value)| (Some(*name), value)));
+    for (value, fields) in cases {
         let (mut bench, mut undisturbed) = (Bench::new(), Bench::new());
-        undisturbed.answer(&records);
         bench.answer(&records[..2]).answer(&[with(records[2].clone(), fields.clone())]).answer(&records[3..]);
-        let label = format!("field={field}");
-        let rejected = |bench: &Bench| bench.value("trtllm_exporter_values_rejected_total", &[&label]);
-        assert_eq!((rejected(&bench), rejected(&undisturbed)), (Some(1.0), None), "{field}");
-        let refused = bench.value("trtllm_exporter_records_rejected_total", &["reason=implausible"]);
-        assert_eq!(refused, Some(0.0), "{field}");
+        undisturbed.answer(&records[..if value.is_none() { 2 } else { 3 }]).answer(&records[3..]);
+        let rejected = bench.value("trtllm_exporter_records_rejected_total", &["reason=implausible"]);
+        assert_eq!(rejected, Some(f64::from(value.is_none())), "{fields}");
+        let left_out = |bench: &Bench| {
+            value.and_then(|name| bench.value("trtllm_exporter_values_rejected_total", &[&format!("field={name}")]))
+        };
+        assert_eq!((left_out(&bench), left_out(&undisturbed)), (value.map(|_| 1.0), None), "{fields}");
         for family in [
             "iterations_total",
             "iterations_lost_total",
@@ -594,9 +476,10 @@ fn an_absurd_value_is_left_out_and_counted_and_its_record_counts() {
             "engine_restarts_total",
             "generation_tokens_total",
         ] {
-            assert_eq!(bench.ours(family), undisturbed.ours(family), "{family} after {field}");
+            assert_eq!(bench.ours(family), undisturbed.ours(family), "{family} after {fields}");
         }
     }
+    assert_eq!(RejectReason::Implausible.name(), "implausible");
 }
 
 #[test]

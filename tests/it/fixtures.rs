@@ -1,4 +1,4 @@
-//! The parsers read every payload in `tests/fixtures`: complete, truncated at every byte, and with keys in snake_case.
+//! The parsers read every payload in `tests/fixtures`: complete, and truncated at every byte.
 //! Each file names its source and says whether it is real, partial or only a shape (right keys, invented values).
 
 use std::collections::BTreeSet;
@@ -10,7 +10,7 @@ use trtllm_fold::histogram::Histogram;
 use trtllm_page::metrics::catalog::not_read::unknown_keys;
 use trtllm_records::perf_metrics::FinishReason;
 use trtllm_records::statistics::NOT_READ;
-use trtllm_records::{IterationStats, Message, PerfMetricsEntry, RecordTime, RejectReason};
+use trtllm_records::{IterationStats, Message, RecordTime, RejectReason};
 use trtllm_sources::Batch;
 use trtllm_sources::engine_settings::parse_settings;
 use trtllm_sources::keys::keys_of_first;
@@ -198,35 +198,6 @@ fn leaves(value: &Value, at: &str) -> Vec<String> {
 }
 
 #[test]
-fn snake_case_reads_the_same_as_camel_case() {
-    for name in RECORD_FILES {
-        let payload = payload(name);
-        assert_eq!(records(&snake_keys(&payload).to_string()), records(&payload.to_string()), "{name}");
-    }
-}
-
-fn snake_keys(value: &Value) -> Value {
-    match value {
-        Value::Object(map) => map.iter().map(|(key, value)| (snake(key), snake_keys(value))).collect(),
-        Value::Array(items) => items.iter().map(snake_keys).collect(),
-        other => other.clone(),
-    }
-}
-
-fn snake(key: &str) -> String {
-    let mut out = String::new();
-    let mut previous_upper = true;
-    for character in key.chars() {
-        if character.is_ascii_uppercase() && !previous_upper {
-            out.push('_');
-        }
-        previous_upper = character.is_ascii_uppercase();
-        out.push(character.to_ascii_lowercase());
-    }
-    out
-}
-
-#[test]
 fn a_body_truncated_at_any_byte_keeps_its_complete_records() {
     let record = payload("metrics_trt_v1.0.0rc4.json")[0].to_string();
     let body = format!("[{record},{record},{record}]");
@@ -238,35 +209,6 @@ fn a_body_truncated_at_any_byte_keeps_its_complete_records() {
         let complete = (1..=3).filter(|n| end > n * (record.len() + 1) - 1).count();
         assert_eq!(batch.messages.len(), complete, "truncated at {end}");
     }
-}
-
-#[test]
-fn null_fields_are_absent() {
-    let mut payload = payload("metrics_record_SHAPE_2026H2.json");
-    for value in payload[0].as_object_mut().unwrap().values_mut() {
-        *value = Value::Null;
-    }
-    payload[0]["iter"] = 7.into();
-    assert_eq!(records(&payload.to_string()), [IterationStats { iter: Some(7), ..IterationStats::default() }]);
-}
-
-#[test]
-fn perf_metrics_are_read_with_the_fields_of_disaggregated_serving() {
-    let mut batch = Batch::default();
-    parse_perf_metrics(payload("perf_metrics_SHAPE.json").to_string().as_bytes(), &mut batch).unwrap();
-    let entries: Vec<PerfMetricsEntry> = batch
-        .messages
-        .into_iter()
-        .map(|item| match item {
-            Message::FinishedRequest(entry) => *entry,
-            other => panic!("{other:?}"),
-        })
-        .collect();
-    assert_eq!((entries[0].ctx_request_id, entries[1].ctx_request_id), (None, Some(true)));
-    let times = entries[1].perf_metrics.as_ref().unwrap().timing_metrics.unwrap();
-    assert_eq!((times.arrival_time, times.kv_cache_size), (Some(1000.3), Some(1_048_576)));
-    let spec = entries[1].perf_metrics.as_ref().unwrap().speculative_decoding.unwrap();
-    assert_eq!(spec.total_draft_tokens, Some(20));
 }
 
 #[test]

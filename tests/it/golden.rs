@@ -25,26 +25,6 @@ fn the_default_page_of_a_session_equals_the_golden_file() {
 }
 
 #[test]
-fn the_group_triton_has_exactly_tritons_families() {
-    let daemon = session(&["--model", "llama \"3\""]);
-    let page = support::page::Page::parse(&daemon.text("/metrics?collect[]=triton"));
-    let families: Vec<&str> = page.families.iter().map(|(name, _)| name.as_str()).collect();
-    assert_eq!(
-        families,
-        [
-            "nv_trt_llm_request_metrics",
-            "nv_trt_llm_runtime_memory_metrics",
-            "nv_trt_llm_kv_cache_block_metrics",
-            "nv_trt_llm_inflight_batcher_metrics",
-            "nv_trt_llm_general_metrics",
-            "nv_trt_llm_disaggregated_serving_metrics",
-            "nv_llm_input_token_len",
-            "nv_llm_output_token_len",
-        ]
-    );
-}
-
-#[test]
 fn the_families_of_a_real_triton_are_described_as_it_describes_them() {
     let page = session(&["--metrics.compat", "triton-core"]).text("/metrics");
     let excerpt = std::fs::read_to_string("tests/fixtures/triton_page_issue667_PARTIAL.txt").unwrap();

@@ -12,6 +12,7 @@ use trtllm_page::metrics::catalog::{CATALOG, Metric, MetricKind};
 use crate::support;
 use crate::support::daemon::Daemon;
 use crate::support::http::request;
+use crate::support::prometheus::prometheus_3;
 use crate::support::sessions::{DETERMINISTIC, run_on_page, two_engines, two_engines_and_two_gpus};
 use crate::support::standin::Standin;
 use crate::support::{ensure, expfmt, until};
@@ -19,23 +20,16 @@ use crate::support::{ensure, expfmt, until};
 /// promtool criticizes only names that come from Triton. It prints one line for each name, and its exit code is 3.
 #[test]
 fn promtool_reports_only_inherited_names() {
-    let prometheus = support::tool("TRTLLM_TEST_PROMETHEUS3", "prometheus3/usr/bin/prometheus");
-    let promtool = prometheus.with_file_name("promtool");
-    let (with_gpus, _gpus) = two_engines_and_two_gpus(&[]);
-    let without = two_engines(&[]);
-    for (daemon, inherited) in [
-        (&with_gpus, vec!["nv_energy_consumption", "nv_trt_llm_disaggregated_serving_metrics"]),
-        (&without, vec!["nv_trt_llm_disaggregated_serving_metrics"]),
-    ] {
-        let text = daemon.text("/metrics");
-        let (code, stdout, reports) = run_on_page(Command::new(&promtool).args(["check", "metrics"]), text.as_bytes());
-        assert_eq!(code, Some(3), "{stdout}{reports}");
-        let wanted: String =
-            inherited.iter().map(|n| format!("{n} counter metrics should have \"_total\" suffix\n")).collect();
-        let mut lines: Vec<&str> = reports.lines().collect();
-        lines.sort_unstable();
-        assert_eq!(lines.join("\n") + "\n", wanted, "{stdout}");
-    }
+    let promtool = prometheus_3().with_file_name("promtool");
+    let (daemon, _gpus) = two_engines_and_two_gpus(&[]);
+    let text = daemon.text("/metrics");
+    let (code, stdout, reports) = run_on_page(Command::new(&promtool).args(["check", "metrics"]), text.as_bytes());
+    assert_eq!(code, Some(3), "{stdout}{reports}");
+    let wanted = ["nv_energy_consumption", "nv_trt_llm_disaggregated_serving_metrics"]
+        .map(|name| format!("{name} counter metrics should have \"_total\" suffix"));
+    let mut lines: Vec<&str> = reports.lines().collect();
+    lines.sort_unstable();
+    assert_eq!(lines, wanted, "{stdout}");
 }
 
 /// A series: its name and labels. The value of `le` is in its shortest form.
