@@ -12,8 +12,7 @@ use trtllm_intake::{Intake, Moment};
 use trtllm_page::metrics::catalog::{CATALOG, Group, MetricKind};
 use trtllm_page::metrics::compat::CompatSets;
 use trtllm_page::metrics::page_builder::Selection;
-use trtllm_records::Message;
-use trtllm_records::{EngineName, Objectives};
+use trtllm_records::{EngineName, Message};
 use trtllm_sources::prometheus_text::parse_server_metrics;
 use trtllm_sources::trtllm_json::{parse_perf_metrics, parse_records};
 use trtllm_sources::{Batch, Presence};
@@ -118,14 +117,7 @@ fn server_page(more: u32) -> String {
 
 /// The page with all name sets, of an engine that has sent the records, finished requests and server pages above.
 fn page() -> Page {
-    let name = EngineName {
-        model: "m".to_owned(),
-        version: "1".to_owned(),
-        labels: Vec::new(),
-        source: "trtllm-serve",
-        objectives: Objectives::default(),
-    };
-    let (state, mut now) = (Arc::new(State::new(vec![name])), Moment::now());
+    let (state, mut now) = (State::new(vec![EngineName::new("m", "1", "trtllm-serve")]), Moment::now());
     let mut intake = Intake::new(Arc::clone(&state.slots()[0]), Duration::from_secs(15));
     let mut poll = |batch: &mut Batch| {
         intake.end_poll(batch, Duration::from_millis(1), Ok(Presence::Present), now);

@@ -13,7 +13,7 @@ use trtllm_http::views::API_VERSION;
 use trtllm_http::views::answers::{Discovered, Findings, Gpus, History, Model};
 use trtllm_http::views::engine::Engine;
 
-use crate::support::daemon::{Daemon, doctor};
+use crate::support::daemon::{Daemon, Launch, doctor_prints};
 use crate::support::golden::same_as_golden;
 use crate::support::served::Served;
 use crate::support::sessions::session;
@@ -141,9 +141,7 @@ fn check(daemon: &Daemon, path: &str, name: &str) -> Value {
 #[test]
 fn a_server_writes_only_names_of_the_golden_files() {
     let standin = Standin::new(&format!("gpus=3\n{}", include_str!("../fixtures/busy_gpu.state")));
-    let library = standin.library();
-    let gpus = ["--gpu.library", library.to_str().unwrap(), "--gpu.interval", "100ms"];
-    let daemon = Daemon::start(&[&["--source", "sim:?rate=20"], &gpus[..]].concat());
+    let daemon = Launch::new().gpus(&standin).start(&["--source", "sim:?rate=20"]);
     until(|| {
         let history = check(&daemon, "/api/v1/history", "history");
         let is_full = |of: &str| history[of][0]["slots"].as_array().is_some_and(|slots| !slots.is_empty());
@@ -190,7 +188,7 @@ fn doctor_and_top_read_the_release_before_and_name_a_version_that_they_cannot_re
     let version = "the exporter has version 2 of the API, and this program reads version 1";
     for (command, shows) in [("diagnose", "The batch is full."), ("top", "llama")] {
         let arguments = if command == "diagnose" { "--no-sources" } else { "--once" };
-        let text = |served: &Served| String::from_utf8(doctor(&[command, &served.target(), arguments]).stdout).unwrap();
+        let text = |served: &Served| doctor_prints(&[command, &served.target(), arguments]);
         let (before, newer) = (text(&before), text(&newer));
         assert!(before.contains(shows) && !before.contains("not read"), "{command}: {before}");
         assert!(newer.contains(version), "{command}: {newer}");

@@ -3,9 +3,9 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
-use std::path::Path;
 
 use crate::support::daemon::Daemon;
+use crate::support::ingest::Ingest;
 use crate::support::lookalike::{Lookalike, steady};
 use crate::support::page::Page;
 use crate::support::{TIMEOUT, ensure, until};
@@ -16,8 +16,15 @@ const MOST_MEMORY: u64 = 64 << 20;
 const A: &[&str] = &["model=a"];
 const B: &[&str] = &["model=b"];
 
+const ITERATIONS: &str = "nv_trt_llm_iterations_total";
+
 fn iterations(page: &Page, engine: &[&str]) -> u64 {
-    page.count("nv_trt_llm_iterations_total", engine)
+    page.count(ITERATIONS, engine)
+}
+
+/// Waits until engine b has run more iterations than on this page.
+fn b_goes_on(daemon: &Daemon, since: &Page) {
+    daemon.until_at_least(ITERATIONS, B, (iterations(since, B) + 1) as f64);
 }
 
 fn errors(page: &Page, engine: &str, kind: &str) -> u64 {
@@ -36,11 +43,11 @@ fn two_engines(more: &[&str]) -> (Lookalike, Lookalike, Daemon) {
     let (source_a, source_b) = (a.source(), b.source());
     let arguments = ["--source", &source_a, "--source", &source_b, "--model", "a", "--model", "b"];
     let daemon = Daemon::start(&[&arguments, more].concat());
-    daemon.until(|page| ensure(page.get("trtllm_exporter_source_up", A) == 1.0, || "a is not up".to_owned()));
+    daemon.until_up(A);
     a.resume();
-    daemon.until(|page| {
-        ensure(iterations(page, A) > 0 && iterations(page, B) > 0, || "the engines do not work".to_owned())
-    });
+    for engine in [A, B] {
+        daemon.until_at_least(ITERATIONS, engine, 1.0);
+    }
     (a, b, daemon)
 }
 
@@ -92,11 +99,8 @@ fn an_engine_that_keeps_failing_is_logged_once_and_the_lost_iterations_are_those
     assert_eq!(lost, truth.count("cut_iterations"), "{truth:?}");
     assert_eq!(iterations(&page, A) + lost, truth.count("iterations"), "{truth:?}");
     a.kill();
-    let killed = daemon.until(|page| {
-        let count = errors(page, "model=a", "connect");
-        ensure(count >= 3, || format!("{count} errors of kind connect"))
-    });
-    daemon.until(|page| ensure(iterations(page, B) > iterations(&killed, B), || "b stands still".to_owned()));
+    let killed = daemon.until_at_least("trtllm_exporter_poll_errors_total", &["model=a", "kind=connect"], 3.0);
+    b_goes_on(&daemon, &killed);
     daemon.until_logged(&["source failed", "model=a", "kind=connect "]);
     assert_eq!(daemon.logged(&["model=b"]), 0, "{}", daemon.stderr());
     for kind in ["connect", "timeout", "http_status", "not_json", "truncated", "too_large", "io", "engine"] {
@@ -107,30 +111,15 @@ fn an_engine_that_keeps_failing_is_logged_once_and_the_lost_iterations_are_those
 }
 
 /// A daemon that listens for engine a and polls engine b.
-fn ingest() -> (Daemon, std::path::PathBuf, Lookalike, tempfile::TempDir) {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("ingest.sock");
-    let b = Lookalike::start(&steady(20), &[]);
-    let (socket, source) = (format!("socket:{}", path.display()), b.source());
-    let daemon = Daemon::start(&["--source", &socket, "--source", &source, "--model", "a", "--model", "b"]);
-    daemon.until(|page| ensure(iterations(page, B) > 0, || "b does not work".to_owned()));
-    (daemon, path, b, folder)
+fn ingest() -> (Daemon, Ingest, Lookalike) {
+    let (socket, b) = (Ingest::new(), Lookalike::start(&steady(20), &[]));
+    let daemon = socket.serve(&["--source", &b.source(), "--model", "a", "--model", "b"]);
+    daemon.until_at_least(ITERATIONS, B, 1.0);
+    (daemon, socket, b)
 }
 
-struct Publisher(UnixStream);
-
-impl Publisher {
-    fn connect(path: &Path) -> Self {
-        Self(UnixStream::connect(path).unwrap())
-    }
-
-    fn send(&mut self, bytes: impl AsRef<[u8]>) {
-        self.0.write_all(bytes.as_ref()).unwrap();
-    }
-
-    fn record(&mut self, iter: u64) {
-        self.send(record(iter) + "\n");
-    }
+fn send(publisher: &mut UnixStream, bytes: impl AsRef<[u8]>) {
+    publisher.write_all(bytes.as_ref()).unwrap();
 }
 
 fn record(iter: u64) -> String {
@@ -143,10 +132,10 @@ fn record(iter: u64) -> String {
 /// connection must stay open, and engine b must not be affected.
 #[test]
 fn bad_lines_are_skipped_and_counted_and_logged_once_and_the_connection_stays() {
-    let (daemon, path, _b, _folder) = ingest();
-    let mut publisher = Publisher::connect(&path);
-    publisher.record(1);
-    let before = daemon.until(|page| ensure(iterations(page, A) == 1, || "no record".to_owned()));
+    let (daemon, socket, _b) = ingest();
+    let mut publisher = socket.connect();
+    send(&mut publisher, record(1) + "\n");
+    let before = daemon.until_is(ITERATIONS, A, 1.0);
     let half = record(7);
     let mut records = 1;
     for (bad, times, reason) in [
@@ -156,15 +145,13 @@ fn bad_lines_are_skipped_and_counted_and_logged_once_and_the_connection_stays() 
         (br#"{"message":"hello, world"}"#, 300, "not_a_record"),
         (&half.as_bytes()[..100], 300, "truncated"),
     ] {
-        publisher.send([bad, b"\n"].concat().repeat(times));
-        daemon.until(|page| {
-            let count = rejected(page, reason);
-            ensure(count == times as u64, || format!("{count} lines rejected as {reason}"))
-        });
+        send(&mut publisher, [bad, b"\n"].concat().repeat(times));
+        let label = format!("reason={reason}");
+        daemon.until_is("trtllm_exporter_records_rejected_total", &["model=a", &label], times as f64);
         daemon.poll(A, 2);
         records += 1;
-        publisher.record(records);
-        daemon.until(|page| ensure(iterations(page, A) == records, || "the connection did not stay".to_owned()));
+        send(&mut publisher, record(records) + "\n");
+        daemon.until_is(ITERATIONS, A, records as f64);
         // A poll with only valid records ends the series of failures, so the next reason is logged again.
         daemon.poll(A, 2);
         daemon.until_logged(&["invalid records skipped", "model=a", &format!("reason={reason} ")]);
@@ -173,7 +160,7 @@ fn bad_lines_are_skipped_and_counted_and_logged_once_and_the_connection_stays() 
     assert_eq!(page.count("nv_trt_llm_iterations_lost_total", A), 0);
     assert_eq!(page.get("trtllm_exporter_ingest_connections", A), 1.0);
     assert_eq!(page.get("trtllm_exporter_source_up", A), 1.0);
-    daemon.until(|page| ensure(iterations(page, B) > iterations(&before, B), || "b stands still".to_owned()));
+    b_goes_on(&daemon, &before);
     assert_eq!(daemon.logged(&["source failed"]), 0, "{}", daemon.stderr());
     let peak = daemon.peak_memory();
     assert!(peak < MOST_MEMORY, "{peak} bytes");
@@ -181,12 +168,12 @@ fn bad_lines_are_skipped_and_counted_and_logged_once_and_the_connection_stays() 
 
 #[test]
 fn a_truncated_last_line_is_counted_and_earlier_lines_are_kept() {
-    let (daemon, path, _b, _folder) = ingest();
-    let mut publisher = Publisher::connect(&path);
+    let (daemon, socket, _b) = ingest();
+    let mut publisher = socket.connect();
     for iter in 1..=10 {
-        publisher.record(iter);
+        send(&mut publisher, record(iter) + "\n");
     }
-    publisher.send(&record(11).as_bytes()[..100]);
+    send(&mut publisher, &record(11).as_bytes()[..100]);
     drop(publisher);
     // The rejection can be counted before the records of the same poll are.
     daemon.until(|page| {
@@ -196,12 +183,8 @@ fn a_truncated_last_line_is_counted_and_earlier_lines_are_kept() {
     daemon.until_logged(&["invalid records skipped", "reason=truncated "]);
     // The next publisher continues after the last complete record. The last line may lack its line feed if it is
     // complete.
-    let mut publisher = Publisher::connect(&path);
-    publisher.record(11);
-    publisher.send(record(12));
-    drop(publisher);
-    let page = daemon
-        .until(|page| ensure(iterations(page, A) == 12, || "the records of the next publisher are missing".to_owned()));
+    send(&mut socket.connect(), record(11) + "\n" + &record(12));
+    let page = daemon.until_is(ITERATIONS, A, 12.0);
     assert_eq!(page.count("nv_trt_llm_iterations_lost_total", A), 0);
     assert_eq!(rejected(&page, "truncated"), 1);
 }
@@ -209,26 +192,27 @@ fn a_truncated_last_line_is_counted_and_earlier_lines_are_kept() {
 #[test]
 fn a_publisher_that_floods_is_slowed_down_and_loses_nothing() {
     const RECORDS: u64 = 40_000;
-    let (daemon, path, _b, _folder) = ingest();
+    let (daemon, socket, _b) = ingest();
     let before = daemon.page();
     let flood = std::thread::spawn(move || {
-        let mut publisher = Publisher::connect(&path);
+        let mut publisher = socket.connect();
         let mut iter = 0;
         while iter < RECORDS {
             let lines: String = (1..=1000).map(|more| record(iter + more) + "\n").collect();
-            publisher.send(lines);
+            send(&mut publisher, lines);
             iter += 1000;
         }
+        socket
     });
     let page = daemon.until(|page| {
         assert_eq!(page.get("trtllm_exporter_source_up", B), 1.0);
         let counted = iterations(page, A);
         ensure(counted == RECORDS, || format!("{counted} iterations"))
     });
-    flood.join().unwrap();
+    let _socket = flood.join().unwrap();
     assert_eq!(page.count("nv_trt_llm_requests_completed_total", A), RECORDS);
     assert_eq!(page.count("nv_trt_llm_iterations_lost_total", A), 0);
-    daemon.until(|page| ensure(iterations(page, B) > iterations(&before, B), || "b stands still".to_owned()));
+    b_goes_on(&daemon, &before);
     let peak = daemon.peak_memory();
     println!("flood: at most {} MiB resident", peak >> 20);
     assert!(peak < MOST_MEMORY, "{peak} bytes");
@@ -236,15 +220,15 @@ fn a_publisher_that_floods_is_slowed_down_and_loses_nothing() {
 
 #[test]
 fn many_connections_are_all_served_in_bounded_memory() {
-    let (daemon, path, _b, _folder) = ingest();
+    let (daemon, socket, _b) = ingest();
     // A record without a number is always a new iteration, so the order of the publishers does not matter.
     let line = "{\"numActiveRequests\":1,\"numCompletedRequests\":1}\n";
-    let crowd: Vec<Publisher> = (0..288)
+    let crowd: Vec<UnixStream> = (0..288)
         .map(|_| {
-            let mut publisher = Publisher::connect(&path);
-            publisher.send(line);
+            let mut publisher = socket.connect();
+            send(&mut publisher, line);
             // An incomplete line occupies a buffer.
-            publisher.send(vec![b' '; 24 << 10]);
+            send(&mut publisher, vec![b' '; 24 << 10]);
             publisher
         })
         .collect();
@@ -254,7 +238,7 @@ fn many_connections_are_all_served_in_bounded_memory() {
         let met = connections(page) == 256.0 && iterations(page, A) == 256;
         ensure(met, || format!("{} connections, {} records", connections(page), iterations(page, A)))
     });
-    daemon.until(|later| ensure(iterations(later, B) > iterations(&page, B), || "b stands still".to_owned()));
+    b_goes_on(&daemon, &page);
     drop(crowd);
     let page = daemon.until(|page| {
         let met = iterations(page, A) == 288 && connections(page) == 0.0;
@@ -271,12 +255,7 @@ fn sigterm_ends_with_0_while_a_poll_hangs() {
     let (a, _b, mut daemon) = two_engines(&["--poll.timeout", "10m"]);
     a.mode("hang");
     // The poll of engine a hangs. Five polls of engine b show that enough time has passed for it to start.
-    let page = daemon.page();
-    daemon.until(|later| {
-        let polls = |page: &Page, engine| page.count("trtllm_exporter_polls_total", engine);
-        let hangs = polls(later, B) >= polls(&page, B) + 5;
-        ensure(hangs, || "b is not polled".to_owned())
-    });
+    daemon.poll(B, 5);
     assert_eq!(daemon.terminate().code(), Some(0), "{}", daemon.stderr());
     daemon.until_logged(&["stopping", "SIGTERM"]);
 }
@@ -297,30 +276,4 @@ fn sigint_ends_with_0_and_an_open_request_is_answered() {
     let read = finished.and_then(|()| stream.read_to_string(&mut answer));
     assert!(answer.starts_with("HTTP/1.1 200 "), "{read:?} {answer:?}");
     assert_eq!(daemon.wait().code(), Some(0), "{}", daemon.stderr());
-}
-
-/// Regression: kv_cache_pressure_ratio was -0.5 and saturation_ratio up to 9, because the counts of a record contradict
-/// each other.
-#[test]
-fn no_share_of_a_record_with_more_free_blocks_or_requests_than_fit_is_outside_0_to_1() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("x.sock");
-    let daemon = Daemon::start(&["--source", &format!("socket:{}", path.display()), "--model", "a"]);
-    let mut stream = UnixStream::connect(&path).unwrap();
-    let record = serde_json::json!({
-        "iter": 1, "numActiveRequests": 36, "numQueuedRequests": 0, "maxNumActiveRequests": 4, "maxBatchSizeRuntime": 4,
-        "maxNumTokensRuntime": 10,
-        "kvCacheStats": {"maxNumBlocks": 100, "freeNumBlocks": 150, "usedNumBlocks": 120, "tokensPerBlock": 32},
-        "inflightBatchingStats": {"numScheduledRequests": 9, "numContextRequests": 9, "numGenRequests": 0, "numCtxTokens": 90},
-        "specDecodingStats": {"numDraftTokens": 2, "numAcceptedTokens": 5},
-    });
-    writeln!(stream, "{record}").unwrap();
-    let page = daemon.until(|page| ensure(iterations(page, A) == 1, || "no record".to_owned()));
-    let saturation = |resource| page.find("nv_trt_llm_saturation_ratio", &[&format!("resource={resource}")]);
-    assert_eq!(["batch", "tokens", "kv_cache"].map(saturation), [Some(1.0); 3]);
-    assert_eq!(saturation("queue"), Some(27.0 / 4.0));
-    for absent in ["kv_cache_pressure_ratio", "batch_occupancy_ratio", "spec_decode_acceptance_ratio"] {
-        assert_eq!(page.find(&format!("nv_trt_llm_{absent}"), A), None, "{absent}");
-    }
-    assert_eq!(page.get("nv_trt_llm_kv_cache_block_metrics", &["kv_cache_block_type=fraction"]), 1.0);
 }

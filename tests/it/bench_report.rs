@@ -6,34 +6,11 @@ use std::path::Path;
 use serde_json::Value;
 use trtllm_sources::bench_report::{parse, read};
 
-use crate::support::daemon::{self, Daemon};
+use crate::support::daemon::{Daemon, refused};
 use crate::support::ensure;
 use crate::support::sessions::SESSION;
 
 const REPORT: &str = "tests/fixtures/trtllm_bench_report.json";
-
-#[test]
-fn the_numbers_of_a_report_are_on_the_page_beside_a_live_engine() {
-    let report = format!("replay:{REPORT}");
-    let daemon = Daemon::start(&["--source", SESSION, "--source", &report, "--model", "live", "--model", "bench"]);
-    let page = daemon
-        .until(|page| ensure(page.find("nv_trt_llm_bench_duration_seconds", &[]).is_some(), || "no report".to_owned()));
-    let bench = |name: &str, label: &str| page.get(&format!("nv_trt_llm_bench_{name}"), &["model=bench", label]);
-    let one = |name: &str| bench(name, "version=1");
-    assert_eq!(one("output_tokens_per_second"), 28390.4265);
-    assert_eq!(one("requests_per_second"), 221.8002);
-    assert_eq!(one("duration_seconds"), 13.5256862);
-    assert_eq!(bench("time_to_first_token_seconds", "statistic=p99"), 0.51234);
-    assert_eq!(bench("time_per_output_token_seconds", "statistic=p90"), 0.01525);
-    assert_eq!(bench("e2e_request_latency_seconds", "statistic=avg"), 2.6105);
-    assert_eq!((bench("input_tokens", "statistic=max"), bench("output_tokens", "statistic=min")), (2048.0, 64.0));
-    assert_eq!((bench("config", "setting=tp_size"), bench("config", "setting=kv_memory_ratio")), (2.0, 0.9));
-    let info = ["bench_model=llama-2-70b", "gpu_name=NVIDIA H100", "scheduler_policy=GUARANTEED_NO_EVICT"];
-    assert_eq!(page.get("nv_trt_llm_bench_info", &info), 1.0);
-    // A value that is missing in the report is also missing on the page.
-    assert_eq!(page.find("nv_trt_llm_bench_e2e_request_latency_seconds", &["statistic=p99"]), None);
-    assert_eq!(page.find("nv_trt_llm_bench_duration_seconds", &["model=live"]), None);
-}
 
 const OF_1_3: &str = "tests/fixtures/trtllm_bench_report_1.3.json";
 
@@ -44,9 +21,7 @@ fn the_report_of_a_current_release_is_read_as_a_source_and_beside_an_engine() {
     let replayed = Daemon::start(&["--source", &report, "--model", "a"]);
     let beside = Daemon::start(&["--source", SESSION, "--model", "a", "--bench-report", OF_1_3]);
     let shown = |daemon: &Daemon| {
-        let page = daemon.until(|page| {
-            ensure(page.find("nv_trt_llm_bench_duration_seconds", &[]).is_some(), || "no report".to_owned())
-        });
+        let page = daemon.until_shown("nv_trt_llm_bench_duration_seconds", &[], true);
         let text = daemon.text("/metrics");
         let lines = text.lines().filter(|line| line.starts_with("nv_trt_llm_bench_"));
         (page, lines.map(str::to_owned).collect::<Vec<_>>())
@@ -103,21 +78,6 @@ fn the_report_of_a_current_release_is_read_as_a_source_and_beside_an_engine() {
     assert_eq!(page.find("nv_trt_llm_bench_config", &["setting=ep_size"]), None);
 }
 
-/// The token throughput of a report counts output tokens.
-#[test]
-fn the_text_that_trtllm_bench_prints_is_read_where_a_release_writes_no_report() {
-    let console = "tests/fixtures/trtllm_bench_console_0.16.txt";
-    let daemon = Daemon::start(&["--source", SESSION, "--bench-report", console]);
-    let page = daemon
-        .until(|page| ensure(page.find("nv_trt_llm_bench_duration_seconds", &[]).is_some(), || "no report".to_owned()));
-    let bench = |name: &str, labels: &[&str]| page.find(&format!("nv_trt_llm_bench_{name}"), labels);
-    assert_eq!(bench("output_tokens_per_second", &[]), Some(28390.5));
-    assert_eq!(bench("total_tokens_per_second", &[]), None);
-    assert_eq!(bench("output_tokens", &["statistic=avg"]), Some(128.0));
-    assert_eq!(bench("config", &["setting=kv_memory_ratio"]), Some(0.9));
-    assert_eq!(bench("info", &["engine_version=0.16.0", "scheduler_policy=Guaranteed No Evict"]), Some(1.0));
-}
-
 #[test]
 fn a_file_that_is_no_valid_report_is_refused() {
     let folder = tempfile::tempdir().unwrap();
@@ -134,18 +94,12 @@ fn a_file_that_is_no_valid_report_is_refused() {
         let config = folder.path().join("engines.yaml");
         std::fs::write(&config, format!("engines:\n- source: socket:a\n  bench_report: {file}\n")).unwrap();
         let source = format!("replay:{file}");
-        let none = ["--gpu", "off", "--web.listen-address", "127.0.0.1:0"];
-        for (code, flag, arguments) in [
-            (2, "--source replay", ["--source", &source]),
-            (2, "--bench-report", ["--bench-report", &file]),
-            (2, "engines[0]", ["--config.file", config.to_str().unwrap()]),
+        for (flag, arguments) in [
+            ("--source replay", ["--source", &source]),
+            ("--bench-report", ["--bench-report", &file]),
+            ("engines[0]", ["--config.file", config.to_str().unwrap()]),
         ] {
-            let output = daemon::run(&[&arguments[..], &none].concat());
-            let stderr = String::from_utf8(output.stderr).unwrap();
-            assert_eq!(output.status.code(), Some(code), "{arguments:?} {text}: {stderr}");
-            assert!(stderr.contains(flag) && stderr.contains(words) && stderr.contains("x.json"), "{text}: {stderr}");
-            assert!(stderr.contains("; name "), "no remedy: {stderr}");
-            assert!(!stderr.contains("secret"), "{stderr}");
+            refused(2, &arguments, &[flag, words, "x.json", "; name "]);
         }
     }
 }
@@ -153,14 +107,10 @@ fn a_file_that_is_no_valid_report_is_refused() {
 #[test]
 fn each_engine_of_a_file_has_a_report_of_its_own_and_a_reload_changes_it() {
     let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("engines.yaml");
-    let write = |report: &str| {
-        let engines =
-            format!("- source: {SESSION}\n  model: a\n  bench_report: {report}\n- source: {SESSION}\n  model: b\n");
-        std::fs::write(&file, format!("engines:\n{engines}")).unwrap();
+    let engines = |report: &str| {
+        format!("- source: {SESSION}\n  model: a\n  bench_report: {report}\n- source: {SESSION}\n  model: b\n")
     };
-    write(REPORT);
-    let daemon = Daemon::start(&["--config.file", file.to_str().unwrap()]);
+    let daemon = Daemon::configured(&engines(REPORT), &[]);
     let until = |expected: f64| {
         daemon.until(|page| {
             let found = ["model=a", "model=b"].map(|model| page.find("nv_trt_llm_bench_requests_per_second", &[model]));
@@ -168,14 +118,12 @@ fn each_engine_of_a_file_has_a_report_of_its_own_and_a_reload_changes_it() {
         })
     };
     until(221.8002);
-    write(OF_1_3);
-    daemon.signal("HUP");
+    daemon.reload(&engines(OF_1_3));
     until(221.75);
     // The path stays the same, but the content of the report changes.
     let report = folder.path().join("report.json");
     std::fs::copy(REPORT, &report).unwrap();
-    write(report.to_str().unwrap());
-    daemon.signal("HUP");
+    daemon.reload(&engines(report.to_str().unwrap()));
     until(221.8002);
     std::fs::copy(OF_1_3, &report).unwrap();
     daemon.signal("HUP");
@@ -184,10 +132,7 @@ fn each_engine_of_a_file_has_a_report_of_its_own_and_a_reload_changes_it() {
     // A report that becomes invalid does not change the page.
     std::fs::write(&report, "{").unwrap();
     daemon.signal("HUP");
-    daemon.until(|page| {
-        let is_told = page.get("trtllm_exporter_config_last_reload_successful", &[]) == 0.0;
-        ensure(is_told, || "the reload has not failed".to_owned())
-    });
+    daemon.until_is("trtllm_exporter_config_last_reload_successful", &[], 0.0);
     until(221.75);
 }
 
@@ -255,16 +200,10 @@ fn an_iteration_log_is_replayed() {
     std::fs::write(&file, text).unwrap();
     let source = format!("replay:{}?speed=max", file.display());
     let daemon = Daemon::start(&["--source", &source]);
-    let page = daemon.until(|page| {
-        ensure(page.find("nv_trt_llm_iterations_total", &[]) == Some(5.0), || "not all records are read".to_owned())
-    });
+    let page = daemon.until_is("nv_trt_llm_iterations_total", &[], 5.0);
     assert_eq!(page.get("nv_trt_llm_generation_tokens_total", &[]), 15.0);
     assert_eq!(page.get("nv_trt_llm_kv_cache_block_metrics", &["kv_cache_block_type=used"]), 40.0);
     assert_eq!(page.get("trtllm_exporter_records_rejected_total", &["reason=not_json"]), 1.0);
-    let refused = daemon::run(&["--source", "auto", "--bench-report", file.to_str().unwrap()]);
-    let stderr = String::from_utf8(refused.stderr).unwrap();
-    assert!(
-        refused.status.code() == Some(2) && stderr.contains("not a report of trtllm-bench; name the file"),
-        "{stderr}"
-    );
+    let arguments = ["--source", "auto", "--bench-report", file.to_str().unwrap()];
+    refused(2, &arguments, &["not a report of trtllm-bench; name the file"]);
 }

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use crate::support::daemon::{BINARY, Launch, doctor_binary};
+use crate::support::daemon::{BINARY, Launch, doctor_binary, refused};
 use crate::support::lookalike::{Lookalike, steady};
 
 fn printed(arguments: &[&str]) -> String {
@@ -183,7 +183,6 @@ fn a_dry_run_prints_what_a_start_would_use_and_starts_nothing() {
         assert!(text.lines().any(|found| found == line), "{line} is not in {text}");
     }
     assert!(!socket.exists() && !port_file.exists());
-    assert_eq!(Launch::new().run(&["--dry-run", "--source", "nothing"]).status.code(), Some(2));
 }
 
 /// Regression: no message stated that an engine directory was not loaded.
@@ -212,9 +211,7 @@ fn init_writes_a_configuration_with_the_engines_that_run() {
     assert!(text.contains(&entry) && text.lines().filter(|line| line.contains('#')).count() > 5, "{text}");
     assert!(printed(&["check-config", file]).contains("\"init-test\""));
     // `init` does not overwrite an existing file, which somebody may have edited.
-    let again = Launch::new().run(&["init", file]);
-    assert_eq!(again.status.code(), Some(2));
-    assert!(String::from_utf8(again.stderr).unwrap().contains("where no file is"));
+    refused(2, &["init", file], &["where no file is"]);
     assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
 }
 

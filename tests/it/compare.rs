@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::support::daemon::{Daemon, doctor};
+use crate::support::daemon::{Daemon, doctor, doctor_prints, refused};
 use crate::support::{ensure, until};
 
 /// The simulated engine runs 50 times as fast as real time.
@@ -41,9 +41,9 @@ fn two_exporters_and_two_recordings_are_compared() {
     let directory = folder.path().to_str().unwrap();
     let past = tempfile::tempdir().unwrap();
     let past = past.path().to_str().unwrap();
-    let mut before = Daemon::start(&["--source", BEFORE, "--gpu", "off", "--record.dir", past]);
+    let mut before = Daemon::start(&["--source", BEFORE, "--record.dir", past]);
     settled(&before);
-    let mut after = Daemon::start(&["--source", AFTER, "--gpu", "off", "--record.dir", directory]);
+    let mut after = Daemon::start(&["--source", AFTER, "--record.dir", directory]);
     settled(&after);
     let comparison = compare(&[&before.address, &after.address]);
     is_slower(&comparison);
@@ -51,7 +51,7 @@ fn two_exporters_and_two_recordings_are_compared() {
     // On a busy machine, an engine may fall behind its speed.
     assert!((1.1..2.2).contains(&rate), "{comparison}");
     assert_eq!(comparison["second"]["at"], Value::Null);
-    let text = String::from_utf8(doctor(&["compare", &before.address, &after.address]).stdout).unwrap();
+    let text = doctor_prints(&["compare", &before.address, &after.address]);
     assert!(text.contains("time of equal work") && text.contains("longer in the second"), "{text}");
 
     // If a comparison is not possible, the error states the reason.
@@ -62,15 +62,12 @@ fn two_exporters_and_two_recordings_are_compared() {
         (["http://user:word@127.0.0.1:1".to_owned(), address.clone()], "use --user-file"),
         ([format!("{directory}@noon"), address.clone()], "not a time"),
     ] {
-        let output = doctor(&["compare", &sides[0], &sides[1]]);
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(output.status.code() == Some(2) && said.contains(why), "{sides:?}: {said}");
+        refused(2, &["trtllm-doctor", "compare", &sides[0], &sides[1]], &[why]);
     }
 
     // When both exporters have stopped, `compare` gives the same answer from their recordings.
     assert!(before.terminate().success() && after.terminate().success());
     is_slower(&compare(&[past, directory]));
-    let error = doctor(&["compare", &format!("{past}@2001-01-01T00:00:00Z"), directory]);
-    assert_eq!(error.status.code(), Some(2));
-    assert!(String::from_utf8_lossy(&error.stderr).contains("it begins at"));
+    let outside = format!("{past}@2001-01-01T00:00:00Z");
+    refused(2, &["trtllm-doctor", "compare", &outside, directory], &["it begins at"]);
 }

@@ -82,11 +82,8 @@ fn each_door_of_a_deployment_tells_the_same_story() {
         // 66 MB of KV cache of a mean prompt take 130 ms of a link that transfers one request at a time.
         Deployment::start("slow", "&transfer_gbps=4", &start),
     ];
-    let folder = tempfile::tempdir().unwrap();
-    let config = folder.path().join("engines.yaml");
     let engines: String = deployments.iter().map(Deployment::engines).collect();
-    std::fs::write(&config, format!("engines:\n{engines}")).unwrap();
-    let daemon = Daemon::start(&["--config.file", config.to_str().unwrap()]);
+    let daemon = Daemon::configured(&engines, &[]);
     let mut told = Told::new();
     let observed = |page: &Page, model: &str| {
         page.find("nv_trt_llm_e2e_request_latency_seconds_count", &[&format!("model={model}")]).unwrap_or_default()

@@ -4,13 +4,14 @@
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::Duration;
 
-use crate::support::daemon::Daemon;
+use crate::support::daemon::{Daemon, Launch};
+use crate::support::ingest::Ingest;
 use crate::support::page::Page;
 use crate::support::standin::Standin;
 use crate::support::{ensure, until};
@@ -19,18 +20,10 @@ const A: &[&str] = &["model=a"];
 const B: &[&str] = &["model=b"];
 const C: &[&str] = &["model=c"];
 
-fn iterations(page: &Page, engine: &[&str]) -> u64 {
-    page.find("nv_trt_llm_iterations_total", engine).map_or(0, |count| count as u64)
-}
+const ITERATIONS: &str = "nv_trt_llm_iterations_total";
 
 fn record(iter: u64, filling: usize) -> String {
     format!("{{\"iter\":{iter},\"numActiveRequests\":1,\"unknown\":\"{}\"}}\n", "x".repeat(filling))
-}
-
-fn connect(path: &Path) -> UnixStream {
-    let stream = UnixStream::connect(path).unwrap();
-    stream.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
-    stream
 }
 
 /// Hostile clients: threads that connect again and again. They stop when this value is dropped.
@@ -71,37 +64,30 @@ impl Drop for Crowd {
 }
 
 /// A daemon with the ingest sockets `a`, `b` and `c`.
-fn three_sockets() -> (Daemon, [PathBuf; 3], tempfile::TempDir) {
-    let folder = tempfile::tempdir().unwrap();
-    let names = ["a", "b", "c"];
-    let sockets = names.map(|name| folder.path().join(name));
-    let sources = sockets.each_ref().map(|path| format!("socket:{}", path.display()));
-    let arguments = sources.iter().zip(names).flat_map(|(source, model)| ["--source", source, "--model", model]);
-    (Daemon::start(&arguments.collect::<Vec<_>>()), sockets, folder)
+fn three_sockets() -> (Daemon, [Ingest; 3]) {
+    let sockets = [(); 3].map(|()| Ingest::new());
+    let sources = sockets.each_ref().map(Ingest::source);
+    let engines = sources.iter().zip(["a", "b", "c"]);
+    let arguments = engines.flat_map(|(source, model)| ["--source", source, "--model", model]);
+    (Daemon::start(&arguments.collect::<Vec<_>>()), sockets)
 }
 
 /// The shared resource: permits for long lines.
 #[test]
 fn half_lines_on_one_socket_delay_no_short_line_on_another_and_cost_no_long_one() {
-    let (daemon, [a, b, c], _folder) = three_sockets();
-    let crowd = Crowd::new(6, &a, record(1, 70_000).into_bytes()[..70_000].to_vec(), b"");
-    daemon.until(|page| {
-        let connected = page.count("trtllm_exporter_ingest_connections", A);
-        ensure(connected >= 6, || format!("{connected} connections"))
-    });
+    let (daemon, [a, b, c]) = three_sockets();
+    let crowd = Crowd::new(6, &a.path(), record(1, 70_000).into_bytes()[..70_000].to_vec(), b"");
+    daemon.until_at_least("trtllm_exporter_ingest_connections", A, 6.0);
     // This line waits until two half lines have been cut.
-    let mut long = connect(&c);
+    let mut long = c.connect();
     long.set_write_timeout(Some(Duration::from_secs(60))).unwrap();
     long.write_all(record(1, 100_000).as_bytes()).unwrap();
-    let mut short = connect(&b);
+    let mut short = b.connect();
     for line in 1..=100 {
         short.write_all(record(line, 20_000).as_bytes()).unwrap();
     }
-    for (model, lines) in [(B, 100), (C, 1)] {
-        let page = daemon.until(|page| {
-            let counted = iterations(page, model);
-            ensure(counted == lines, || format!("{counted} lines of {model:?}"))
-        });
+    for (model, lines) in [(B, 100.0), (C, 1.0)] {
+        let page = daemon.until_is(ITERATIONS, model, lines);
         for reason in ["truncated", "too_long"] {
             let rejected =
                 page.find("trtllm_exporter_records_rejected_total", &[model[0], &format!("reason={reason}")]);
@@ -159,11 +145,8 @@ fn servers_that_drip_cost_an_honest_one_no_record_and_one_with_short_records_no_
     arguments.extend(["--poll.interval", "50ms"].map(str::to_owned));
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let daemon = Daemon::start(&arguments);
-    for (model, enough) in [(A, 20 * 300), (B, 3)] {
-        let page = daemon.until(|page| {
-            let counted = iterations(page, model);
-            ensure(counted >= enough, || format!("{counted} records of {model:?}"))
-        });
+    for (model, enough) in [(A, 20.0 * 300.0), (B, 3.0)] {
+        let page = daemon.until_at_least(ITERATIONS, model, enough);
         assert_nothing_failed(&daemon, &page, model);
     }
 }
@@ -219,17 +202,14 @@ fn kinds_of_input_that_are_flooded_cost_honest_peers_of_each_kind_nothing() {
             reader
         })
         .collect();
-    let mut honest = connect(&b);
+    let mut honest = UnixStream::connect(&b).unwrap();
     honest.set_write_timeout(Some(Duration::from_secs(60))).unwrap();
     for line in 1..=EACH {
         honest.write_all(record(line, 100_000).as_bytes()).unwrap();
-        daemon.until(|page| ensure(iterations(page, B) == line, || format!("line {line} is missing")));
+        daemon.until_is(ITERATIONS, B, line as f64);
     }
     let answers = &["model=answers"];
-    let page = daemon.until(|page| {
-        let counted = iterations(page, answers);
-        ensure(counted >= EACH, || format!("{counted} long answers"))
-    });
+    let page = daemon.until_at_least(ITERATIONS, answers, EACH as f64);
     assert_nothing_failed(&daemon, &page, answers);
     assert_eq!(page.count("nv_trt_llm_iterations_lost_total", B), 0);
     drop((crowds, readers));
@@ -240,11 +220,8 @@ fn kinds_of_input_that_are_flooded_cost_honest_peers_of_each_kind_nothing() {
 fn endless_xids_fill_neither_the_log_nor_the_page() {
     let codes = |number: u64| (1..=number).map(|code| code.to_string()).collect::<Vec<_>>().join(",");
     let standin = Standin::new("gpus=1\n");
-    let folder = tempfile::tempdir().unwrap();
-    let source = format!("socket:{}", folder.path().join("socket").display());
-    let library = standin.library().display().to_string();
-    let daemon = Daemon::start(&["--source", &source, "--gpu", "required", "--gpu.library", &library]);
-    daemon.until(|page| ensure(page.find("nv_gpu_utilization", &[]).is_some(), || "no GPU".to_owned()));
+    let daemon = Launch::new().gpus(&standin).start(&["--source", "replay:/dev/null"]);
+    daemon.until_shown("nv_gpu_utilization", &[], true);
     standin.set(&format!("gpus=1\ngpu.0.xids={}\n", codes(400)));
     // The page shows at most 64 codes. The check after the log lines ensures that no further code appears.
     let seen =

@@ -10,6 +10,7 @@ use std::sync::OnceLock;
 
 use crate::support::daemon::{Daemon, Launch};
 use crate::support::ensure;
+use crate::support::ingest::Ingest;
 
 /// EIO, ENOSPC, EROFS and EDQUOT.
 const ERRORS: [i32; 4] = [5, 28, 30, 122];
@@ -36,18 +37,19 @@ struct Recording {
     folder: tempfile::TempDir,
     daemon: Daemon,
     publisher: UnixStream,
+    _socket: Ingest,
     sent: u64,
 }
 
 impl Recording {
     fn start() -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let socket = folder.path().join("socket");
+        let socket = Ingest::new();
         let launch = failing(Launch::new(), folder.path(), 0, "nothing");
-        let source = format!("socket:{}", socket.display());
         let directory = folder.path().join("kept");
-        let daemon = launch.start(&["--source", &source, "--model", "m", "--record.dir", directory.to_str().unwrap()]);
-        let mut recording = Self { publisher: UnixStream::connect(&socket).unwrap(), folder, daemon, sent: 0 };
+        let daemon =
+            launch.start(&["--source", &socket.source(), "--model", "m", "--record.dir", directory.to_str().unwrap()]);
+        let mut recording = Self { publisher: socket.connect(), _socket: socket, folder, daemon, sent: 0 };
         recording.heal();
         recording.until_written();
         recording
@@ -81,11 +83,7 @@ impl Recording {
             self.send();
             done(self)
         });
-        let sent = self.sent;
-        self.daemon.until(|page| {
-            let counted = page.count("nv_trt_llm_iterations_total", &[]);
-            ensure(counted == sent, || format!("{counted} of {sent} records"))
-        });
+        self.daemon.until_is("nv_trt_llm_iterations_total", &[], self.sent as f64);
     }
 
     /// Sends records until a new frame is written.
@@ -264,7 +262,7 @@ fn a_web_configuration_that_cannot_be_read_lets_nobody_in_until_it_can() {
         until_status(500);
         fs::remove_file(folder.path().join("fail")).unwrap();
         until_status(200);
-        daemon.until(|page| ensure(page.get("trtllm_exporter_source_up", &[]) == 1.0, || "not up".to_owned()));
+        daemon.until_up(&[]);
     }
 }
 
@@ -277,28 +275,15 @@ fn a_disk_that_hangs_keeps_few_threads() {
     let port = crate::support::server::serve(|_| Some((401, Vec::new())));
     let refused = format!("trtllm-serve:http://127.0.0.1:{port}?bearer_token_file={}", token.display());
     let launch = failing(Launch::new(), folder.path(), 0, "nothing");
-    let daemon = launch.start(&[
-        "--source",
-        "sim:",
-        "--source",
-        &refused,
-        "--model",
-        "a",
-        "--model",
-        "b",
-        "--poll.timeout",
-        "100ms",
-    ]);
-    daemon.until(|page| ensure(page.get("trtllm_exporter_source_up", &["model=a"]) == 1.0, || "not up".to_owned()));
+    let engines = ["--source", "sim:", "--source", &refused, "--model", "a", "--model", "b"];
+    let daemon = launch.start(&[&engines[..], &["--poll.timeout", "100ms"]].concat());
+    daemon.until_up(&["model=a"]);
     let threads = || fs::read_dir(format!("/proc/{}/task", daemon.id())).unwrap().count();
     let before = threads();
 
     fs::write(folder.path().join("draft"), "-1 the- r\n").unwrap();
     fs::rename(folder.path().join("draft"), folder.path().join("fail")).unwrap();
-    let timeouts = |page: &crate::support::page::Page| {
-        page.count("trtllm_exporter_poll_errors_total", &["model=b", "kind=timeout"])
-    };
-    daemon.until(|page| ensure(timeouts(page) >= 20, || format!("{} timeouts", timeouts(page))));
+    daemon.until_at_least("trtllm_exporter_poll_errors_total", &["model=b", "kind=timeout"], 20.0);
     assert!(threads() <= before + 2, "{} threads, {before} before: each poll has one", threads());
-    daemon.until(|page| ensure(page.get("trtllm_exporter_source_up", &["model=a"]) == 1.0, || "not up".to_owned()));
+    daemon.until_up(&["model=a"]);
 }

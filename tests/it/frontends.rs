@@ -1,12 +1,10 @@
 //! A trtllm-serve with several frontends (processes) behind one port, each of which may count only its own requests.
 //! Values that the exporter cannot know must be absent with a reason, and nothing may be counted twice.
 
-use serde_json::Value;
-
-use crate::support::daemon::{Daemon, doctor};
+use crate::support::daemon::Daemon;
 use crate::support::lookalike::{Lookalike, steady};
 use crate::support::page::Page;
-use crate::support::{ensure, http, until};
+use crate::support::{ensure, until};
 
 /// A stopped server with four frontends, which have finished different numbers of requests. Also returns its temporary
 /// folder, which is deleted when the value is dropped.
@@ -29,8 +27,7 @@ fn daemon(server: &Lookalike) -> Daemon {
 }
 
 fn notice(daemon: &Daemon) -> Option<String> {
-    let engines: Value = http::get(&daemon.address, "/api/v1/engines").json();
-    engines[0]["notice"].as_str().map(str::to_owned)
+    daemon.engine()["notice"].as_str().map(str::to_owned)
 }
 
 fn until_noticed(daemon: &Daemon) {
@@ -73,16 +70,9 @@ fn frontends_with_a_page_each_are_noticed_and_named_by_doctor() {
     let daemon = daemon(&server);
     until_noticed(&daemon);
     server.resume();
-    until(|| {
-        let read = daemon.page().count("nv_trt_llm_iterations_total", &[]);
-        ensure(read >= 50, || format!("{read} iterations were read"))
-    });
+    daemon.until_at_least("nv_trt_llm_iterations_total", &[], 50.0);
     has_no_numbers_of_the_server(&daemon.page());
-    until(|| {
-        let report = String::from_utf8(doctor(&["diagnose", &daemon.address, "--no-sources"]).stdout).expect("text");
-        std::thread::sleep(std::time::Duration::from_millis(300));
-        ensure(report.contains("Several frontends answer for this engine"), || report.clone())
-    });
+    daemon.until_diagnosed(&["Several frontends answer for this engine"]);
     // The records that another frontend took from the engine are lost or arrive late. None is counted twice.
     let made = server.stop().count("iterations");
     let page = daemon.poll(&[], 10);
@@ -96,13 +86,9 @@ fn frontends_that_forward_to_the_first_one_lose_no_record() {
     let daemon = daemon(&server);
     until_noticed(&daemon);
     server.resume();
-    until(|| ensure(daemon.page().count("nv_trt_llm_iterations_total", &[]) >= 50, || "few iterations".to_owned()));
+    daemon.until_at_least("nv_trt_llm_iterations_total", &[], 50.0);
     let made = server.stop().count("iterations");
-    until(|| {
-        let read = daemon.page().count("nv_trt_llm_iterations_total", &[]);
-        ensure(read == made, || format!("{read} of {made} iterations were read"))
-    });
-    let page = daemon.page();
+    let page = daemon.until_is("nv_trt_llm_iterations_total", &[], made as f64);
     assert_eq!(page.count("nv_trt_llm_iterations_lost_total", &[]), 0);
     has_no_numbers_of_the_server(&page);
 }
@@ -112,17 +98,11 @@ fn frontends_that_share_their_counts_are_counted_exactly() {
     let (server, _folder) = frontends("multiproc");
     let before = server.truth().count("perf_metrics");
     let daemon = daemon(&server);
-    until(|| {
-        let known = daemon.page().find("trtllm_prompt_tokens_total", &[]).is_some();
-        ensure(known, || "the page of the server was not read".to_owned())
-    });
+    daemon.until_shown("trtllm_prompt_tokens_total", &[], true);
     server.resume();
-    until(|| ensure(daemon.page().count("trtllm_prompt_tokens_total", &[]) > 0, || "no requests".to_owned()));
+    daemon.until_at_least("trtllm_prompt_tokens_total", &[], 1.0);
     let finished = server.stop().count("perf_metrics") - before;
-    until(|| {
-        let counted = daemon.page().count("trtllm_request_success_total", &[]);
-        ensure(counted == finished, || format!("{counted} of {finished} requests"))
-    });
+    daemon.until_is("trtllm_request_success_total", &[], finished as f64);
     assert_eq!(notice(&daemon), None);
 }
 
@@ -132,19 +112,14 @@ fn a_server_whose_engine_has_ended_while_idle_is_unreachable_and_says_so() {
     let daemon = Daemon::start(&["--source", &server.source(), "--stale-after", "2s"]);
     daemon.poll(&[], 10);
     server.mode("engine-gone");
-    daemon.until(|page| {
-        let state = page.get("nv_trt_llm_engine_state", &["state=unreachable"]);
-        ensure(state == 1.0, || "the engine still counts".to_owned())
-    });
-    let engines: Value = http::get(&daemon.address, "/api/v1/engines").json();
-    let why = engines[0]["why"].as_str().unwrap_or_default();
+    daemon.until_state(&[], "unreachable");
+    let engine = daemon.engine();
+    let why = engine["why"].as_str().unwrap_or_default();
     assert!(why.starts_with("the server has lost its engine") && why.contains("/health"), "{why}");
     let load = daemon.page().find("nv_trt_llm_request_metrics", &["request_type=active"]);
     assert_eq!(load, None, "a router must not prefer it");
     server.mode("ok");
-    daemon.until(|page| {
-        ensure(page.get("trtllm_exporter_source_up", &[]) == 1.0, || "the server is not back".to_owned())
-    });
+    daemon.until_up(&[]);
 }
 
 #[test]
@@ -152,13 +127,6 @@ fn frontends_whose_launcher_is_gone_are_unavailable_and_do_not_load() {
     let (server, _folder) = frontends("forwarded");
     let daemon = daemon(&server);
     server.mode("launcher-gone");
-    daemon.until(|page| {
-        ensure(page.get("trtllm_exporter_source_up", &[]) == 0.0, || "a frontend has records".to_owned())
-    });
-    until(|| {
-        let report = String::from_utf8(doctor(&["diagnose", &daemon.address, "--no-sources"]).stdout).expect("text");
-        std::thread::sleep(std::time::Duration::from_millis(300));
-        let says = "the process with the engine does not answer it";
-        ensure(report.contains("answers without statistics") && report.contains(says), || report.clone())
-    });
+    daemon.until_is("trtllm_exporter_source_up", &[], 0.0);
+    daemon.until_diagnosed(&["answers without statistics", "the process with the engine does not answer it"]);
 }

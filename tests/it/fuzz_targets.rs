@@ -6,23 +6,7 @@ mod fuzz;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use crate::support;
-
-/// Pseudo-random numbers (xorshift64) that are the same on every machine.
-struct Numbers(u64);
-
-impl Numbers {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    fn below(&mut self, limit: usize) -> usize {
-        (self.next() % limit.max(1) as u64) as usize
-    }
-}
+use crate::support::{self, Random};
 
 /// Texts that parsers treat in a special way.
 const TOKENS: [&[u8]; 16] = [
@@ -44,18 +28,18 @@ const TOKENS: [&[u8]; 16] = [
     b": ",
 ];
 
-fn mutate(input: &mut Vec<u8>, other: &[u8], numbers: &mut Numbers) {
-    for _ in 0..=numbers.below(4) {
-        let at = numbers.below(input.len() + 1);
-        let end = (at + numbers.below(16)).min(input.len());
-        match numbers.below(6) {
+fn mutate(input: &mut Vec<u8>, other: &[u8], numbers: &mut Random) {
+    for _ in 0..=numbers.index(4) {
+        let at = numbers.index(input.len() + 1);
+        let end = (at + numbers.index(16)).min(input.len());
+        match numbers.index(6) {
             0 if at < input.len() => input[at] = numbers.next() as u8,
-            1 if at < input.len() => input[at] ^= 1 << numbers.below(8),
+            1 if at < input.len() => input[at] ^= 1 << numbers.index(8),
             2 => drop(input.drain(at..end)),
-            3 => drop(input.splice(at..end, TOKENS[numbers.below(TOKENS.len())].iter().copied())),
+            3 => drop(input.splice(at..end, TOKENS[numbers.index(TOKENS.len())].iter().copied())),
             4 => {
-                let from = numbers.below(other.len() + 1);
-                let until = (from + numbers.below(64)).min(other.len());
+                let from = numbers.index(other.len() + 1);
+                let until = (from + numbers.index(64)).min(other.len());
                 drop(input.splice(at..at, other[from..until].iter().copied()));
             }
             _ => {
@@ -85,11 +69,11 @@ fn holds(target: &str, mutations: usize) {
         }
     };
     corpus.iter().for_each(|input| check(input));
-    let mut numbers = Numbers(0x9E37_79B9_7F4A_7C15);
+    let mut numbers = Random(0x9E37_79B9_7F4A_7C15);
     let mutations = if support::long() { 10 * mutations } else { mutations };
     for round in 0..mutations {
         let mut input = corpus[round % corpus.len()].clone();
-        let other = &corpus[numbers.below(corpus.len())];
+        let other = &corpus[numbers.index(corpus.len())];
         mutate(&mut input, other, &mut numbers);
         check(&input);
     }

@@ -5,7 +5,6 @@ use std::process::{Command, Stdio};
 
 use crate::support;
 use crate::support::daemon::{Daemon, doctor};
-use crate::support::ensure;
 use crate::support::pki::{Authority, Pki, local};
 use crate::support::process::Process;
 
@@ -33,11 +32,8 @@ impl Server {
 }
 
 fn until_counted(daemon: &Daemon, more_than: u64) -> u64 {
-    let page = daemon.until(|page| {
-        let counted = page.find("nv_trt_llm_iterations_total", &[]).unwrap_or_default();
-        ensure(counted > more_than as f64, || format!("{counted} iterations; {}", daemon.stderr()))
-    });
-    page.count("nv_trt_llm_iterations_total", &[])
+    let name = "nv_trt_llm_iterations_total";
+    daemon.until_at_least(name, &[], (more_than + 1) as f64).count(name, &[])
 }
 
 #[test]
@@ -47,16 +43,13 @@ fn a_server_with_a_certificate_of_the_ca_file_is_read_with_a_token_that_may_chan
     let token = pki.write("token", "first-secret\n");
     let server = Server::start(&pki, "server");
     let source = format!("{}&ca_file={}&bearer_token_file={token}", server.source(), pki.path("ca.pem"));
-    let daemon = Daemon::start(&["--source", &source, "--gpu", "off"]);
+    let daemon = Daemon::start(&["--source", &source]);
     let before = until_counted(&daemon, 3);
     assert!(daemon.text("/metrics").contains("engine_version=\"1.2.0\""));
     // First the server expects a new token, and later the token file contains it. Then the exporter must use the new
     // token immediately, not a minute later.
     pki.write("expected", "second-secret\n");
-    daemon.until(|page| {
-        let failed = page.count("trtllm_exporter_poll_errors_total", &["kind=http_status"]);
-        ensure(failed > 0, || "no failed poll".to_owned())
-    });
+    daemon.until_at_least("trtllm_exporter_poll_errors_total", &["kind=http_status"], 1.0);
     pki.write("token", "second-secret\n");
     until_counted(&daemon, before + 3);
     daemon.until_logged(&["source failed", "status 401", "bearer_token_file"]);
@@ -87,22 +80,24 @@ fn a_self_signed_certificate_in_the_ca_file_is_trusted_by_the_exporter_doctor_an
     }
     let server = Server::start(&pki, "self");
     let source = format!("{}&ca_file={}&bearer_token_file={token}", server.source(), pki.path("self.pem"));
-    until_counted(&Daemon::start(&["--source", &source, "--gpu", "off"]), 3);
+    until_counted(&Daemon::start(&["--source", &source]), 3);
     // The exporter's own https has the same certificate.
     let web = pki.write("web.yml", "tls_server_config:\n  cert_file: self.pem\n  key_file: self.key\n");
     let daemon = Daemon::start(&["--source", "sim:", "--web.config.file", &web]);
     let url = format!("https://{}", daemon.address);
+    let [trusted, other] = ["self.pem", "ca.pem"].map(|name| pki.path(name));
     for arguments in [&["diagnose", &url, "--no-sources"][..], &["top", &url, "--once"]] {
-        let output = doctor(&[arguments, &["--ca-file", &pki.path("self.pem")]].concat());
-        let text = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
-        assert!(output.status.success() && text.contains("tensorrt_llm"), "{arguments:?}: {text}");
-        let output = doctor(&[arguments, &["--ca-file", &pki.path("ca.pem")]].concat());
-        let text = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
-        assert!(text.contains("is not accepted") && text.contains("--ca-file"), "{arguments:?}: {text}");
-        // Without https://.
-        let output = doctor(&[arguments[0], &daemon.address, arguments[2]]);
-        let text = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
-        assert!(text.contains("speaks https"), "{arguments:?}: {text}");
+        let without_scheme = [arguments[0], &daemon.address, arguments[2]];
+        for (arguments, words) in [
+            ([arguments, &["--ca-file", &trusted]].concat(), &["tensorrt_llm"][..]),
+            ([arguments, &["--ca-file", &other]].concat(), &["is not accepted", "--ca-file"]),
+            (without_scheme.to_vec(), &["speaks https"]),
+        ] {
+            let output = doctor(&arguments);
+            let text = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+            assert!(words.iter().all(|word| text.contains(word)), "{arguments:?}: {text}");
+            assert_eq!(output.status.success(), words == ["tensorrt_llm"], "{arguments:?}: {text}");
+        }
     }
 }
 
@@ -125,8 +120,8 @@ fn a_certificate_that_cannot_be_trusted_is_refused_and_named() {
         let server = Server::start(&pki, certificate);
         let ca = ca.map(|ca| format!("&ca_file={}", pki.path(&format!("{ca}.pem")))).unwrap_or_default();
         let source = format!("{}{ca}&bearer_token_file={token}", server.source());
-        let daemon = Daemon::start(&["--source", &source, "--gpu", "off"]);
-        daemon.until(|_| ensure(daemon.logged(&["source failed", why]) == 1, || format!("{why}: {}", daemon.stderr())));
+        let daemon = Daemon::start(&["--source", &source]);
+        daemon.until_logged(&["source failed", why]);
         let page = daemon.page();
         assert!(page.count("trtllm_exporter_poll_errors_total", &["kind=connect"]) > 0);
         assert_eq!(page.find("nv_trt_llm_iterations_total", &[]).unwrap_or_default(), 0.0);

@@ -9,7 +9,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::support::daemon::{Daemon, Launch, doctor};
+use crate::support::daemon::{Daemon, Launch, doctor, doctor_prints, refused};
 use crate::support::ensure;
 use crate::support::page::Page;
 
@@ -136,8 +136,7 @@ fn the_doctor_says_what_limits_the_engine_of_a_log_and_what_the_log_cannot_tell(
     let blind = verdict["blind"].as_array().unwrap();
     let of = |what: &str| blind.iter().find(|spot| spot["what"] == what).unwrap_or_else(|| panic!("{what}: {verdict}"));
     assert!(of("request_times")["switchOn"].as_str().unwrap().contains("trtllm-serve:"), "{verdict}");
-    let text = doctor(&["diagnose", "--log", &path.display().to_string()]);
-    let text = String::from_utf8(text.stdout).unwrap();
+    let text = doctor_prints(&["diagnose", "--log", &path.display().to_string()]);
     for words in ["WARNING kv_capacity", "does not tell everything", "request times: Nothing", "14:01:52"] {
         assert!(text.contains(words), "{words}: {text}");
     }
@@ -156,9 +155,6 @@ fn a_file_without_such_lines_is_an_error_with_its_remedy() {
     for (path, words) in
         [(&*path, "print_iter_log: true"), (Path::new("/nowhere/serve.log"), "name the log of a server")]
     {
-        let output = doctor(&["diagnose", "--log", &path.display().to_string()]);
-        let text = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(2), "{text}");
-        assert!(text.contains("--log") && text.contains(words), "{text}");
+        refused(2, &["trtllm-doctor", "diagnose", "--log", path.to_str().unwrap()], &["--log", words]);
     }
 }

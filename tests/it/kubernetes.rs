@@ -21,11 +21,8 @@ fn start(api: &ApiServer, options: &str) -> Daemon {
 
 fn until_counted(daemon: &Daemon, pod: &str, more_than: u64) -> u64 {
     let labels = [&format!("pod={pod}")[..], "namespace=team-a", "node=gpu-1"];
-    let page = daemon.until(|page| {
-        let counted = page.find("nv_trt_llm_iterations_total", &labels).unwrap_or_default();
-        ensure(counted > more_than as f64, || format!("{pod}: {counted}; {}", daemon.stderr()))
-    });
-    page.count("nv_trt_llm_iterations_total", &labels)
+    let name = "nv_trt_llm_iterations_total";
+    daemon.until_at_least(name, &labels, (more_than + 1) as f64).count(name, &labels)
 }
 
 fn until_gone(daemon: &Daemon, pod: &str) {

@@ -2,19 +2,18 @@
 //! table, a look-alike answers like the release with the options in the row. The page must show what the row states.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::OpenOptions;
 use std::io::Write as _;
 use std::os::unix::net::UnixStream;
-use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 
 use crate::support::daemon::Daemon;
+use crate::support::ingest::Ingest;
 use crate::support::orchestrator::DisaggServer;
 use crate::support::page::{Page, name_of};
 use crate::support::server::serve;
-use crate::support::{ensure, until};
+use crate::support::{ensure, until, write_line};
 
 const DOCUMENT: &str = include_str!("../../docs/sources.md");
 /// Each latency that the table in docs/sources.md names, and the families that it covers.
@@ -87,6 +86,7 @@ fn sources_in(cell: &str) -> [String; 10] {
 }
 
 /// The server of one row of the table. It has served no request while `ended` is false, and one request afterwards.
+#[derive(Default)]
 struct Server {
     has_endpoint: bool,
     options: BTreeSet<String>,
@@ -188,12 +188,6 @@ fn entry(with_steps: bool, with_drafts: bool) -> Value {
     entry
 }
 
-fn write_line(directory: &Path, kind: &str, line: &Value) {
-    let path = directory.join(format!("perf_metrics-{kind}-gpu7-41-20261101T000000Z.jsonl"));
-    let mut file = OpenOptions::new().create(true).append(true).open(path).unwrap();
-    file.write_all(format!("{line}\n").as_bytes()).unwrap();
-}
-
 /// The line that an orchestrator writes for one request. In the first releases, it lacks the times of the server and of
 /// the KV cache transfer.
 fn whole_line(first_releases: bool) -> Value {
@@ -238,35 +232,29 @@ struct Case {
     folder: tempfile::TempDir,
     server: Arc<Mutex<Server>>,
     orchestrator: DisaggServer,
+    socket: Ingest,
     publisher: Option<UnixStream>,
 }
 
 impl Case {
     fn start(model: String, row: Row) -> (Self, String) {
         let folder = tempfile::tempdir().unwrap();
-        let server = Server {
-            has_endpoint: row.has_endpoint,
-            options: row.options.clone(),
-            ended: false,
-            entries: Vec::new(),
-            iter: 0,
-            rows: 0,
-            page_reads: 0,
-        };
+        let server = Server { has_endpoint: row.has_endpoint, options: row.options.clone(), ..Server::default() };
         let server = Arc::new(Mutex::new(server));
         let serving = Arc::clone(&server);
         let port = serve(move |request| {
             let (status, body) = serving.lock().unwrap().answer(request.path());
             Some((status, body.into_bytes()))
         });
-        let case = Self { row, model, folder, server, orchestrator: DisaggServer::start(), publisher: None };
+        let (orchestrator, socket) = (DisaggServer::start(), Ingest::new());
+        let case = Self { row, model, folder, server, orchestrator, socket, publisher: None };
         let at = if case.is("trtllm-disagg:") { case.orchestrator.port } else { port };
         let given = case
             .row
             .source
             .replace("URL", &format!("http://127.0.0.1:{at}"))
             .replace("DIR", &case.folder.path().display().to_string())
-            .replace("PATH", &case.folder.path().join("socket").display().to_string());
+            .replace("PATH", &case.socket.path().display().to_string());
         (case, given)
     }
 
@@ -290,8 +278,7 @@ impl Case {
 
     fn publish(&mut self) {
         if self.is("socket:") {
-            let path = self.folder.path().join("socket");
-            let mut publisher = until(|| UnixStream::connect(&path).map_err(|error| error.to_string()));
+            let mut publisher = self.socket.connect();
             writeln!(publisher, "{}", self.record()).unwrap();
             self.publisher = Some(publisher);
         }
@@ -402,4 +389,5 @@ fn latencies_come_from_where_the_document_says() {
         ensure(behind.is_none(), || "a page was not read".to_owned())
     });
     judged(&poll(&daemon, &cases, 30)).unwrap();
+    assert!(cases.iter().all(|case| case.is_page_read() || reads(case) == 0), "a page was read that is turned off");
 }

@@ -91,7 +91,7 @@ fn every_iteration_is_counted(backend: &str) -> Truth {
     // The ring holds twenty times the records of one poll, so that a busy machine does not fail this test.
     let engine = Lookalike::start_stopped(&often_idle(1000), &["--ring", "5000", "--backend", backend]);
     let daemon = Daemon::start(&["--source", &engine.source()]);
-    daemon.until(|page| ensure(page.get("trtllm_exporter_source_up", &[]) == 1.0, || "not up".to_owned()));
+    daemon.until_up(&[]);
     engine.resume();
 
     let mut last = daemon.page();
@@ -131,14 +131,11 @@ fn iterations_dropped_by_a_small_ring_are_lost(backend: &str) {
     let engine = Lookalike::start_stopped(&often_idle(1000), &["--ring", "20", "--backend", backend]);
     let before = engine.truth();
     let daemon = Daemon::start(&["--source", &engine.source()]);
-    daemon.until(|page| ensure(page.get("trtllm_exporter_source_up", &[]) == 1.0, || "not up".to_owned()));
+    daemon.until_up(&[]);
     // The exporter counts iterations that were lost before its first poll only if the engine has just started.
     let unseen = before.count("lost_iterations") - daemon.page().count("nv_trt_llm_iterations_lost_total", &[]);
     engine.resume();
-    daemon.until(|page| {
-        let counted = page.count("nv_trt_llm_iterations_total", &[]);
-        ensure(counted >= 500, || format!("{counted} iterations"))
-    });
+    daemon.until_at_least("nv_trt_llm_iterations_total", &[], 500.0);
     engine.stop();
     let (page, truth) = read_to_the_end(&engine, &daemon);
     let (counted, lost) =

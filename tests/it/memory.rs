@@ -2,12 +2,12 @@
 //! JSON can take hundreds of times its size.
 
 use std::io::Write as _;
-use std::os::unix::net::UnixStream;
 use std::sync::Mutex;
 
 use crate::support;
 use crate::support::daemon::Daemon;
 use crate::support::ensure;
+use crate::support::ingest::Ingest;
 use crate::support::server::serve;
 
 /// The resident memory of the daemon, in bytes, must never exceed this limit.
@@ -42,17 +42,14 @@ fn many_engines_with_records_of_kv_cache_manager_v2_take_less_than_half_a_megaby
             format!("{record}\n")
         })
         .collect();
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("socket");
-    let daemon = Daemon::start(&["--source", &format!("socket:{}", path.display())]);
+    let socket = Ingest::new();
+    let daemon = socket.serve(&[]);
     let before = daemon.own_memory();
     for engine in 0..ENGINES {
-        let mut publisher = UnixStream::connect(&path).unwrap();
-        writeln!(publisher, "{{\"hello\": {{\"model\": \"engine-{engine}\"}}}}").unwrap();
+        let mut publisher = socket.publisher(&format!("{{\"model\": \"engine-{engine}\"}}"));
         publisher.write_all(records.as_bytes()).unwrap();
     }
-    daemon.until(|_| {
-        let page = daemon.page();
+    daemon.until(|page| {
         let counted = (0..ENGINES).filter(|engine| {
             let model = format!("model=engine-{engine}");
             page.find("nv_trt_llm_kv_cache_blocks_allocated_total", &[&model]).is_some()

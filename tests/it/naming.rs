@@ -2,46 +2,11 @@
 
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
 
 use crate::support::daemon::Daemon;
+use crate::support::ingest::{Ingest, send};
 use crate::support::page::Page;
 use crate::support::{ensure, until};
-
-struct Socket {
-    _folder: tempfile::TempDir,
-    path: PathBuf,
-}
-
-impl Socket {
-    fn new() -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        Self { path: folder.path().join("ingest.sock"), _folder: folder }
-    }
-
-    fn source(&self) -> String {
-        format!("socket:{}", self.path.display())
-    }
-
-    fn serve(&self, more: &[&str]) -> Daemon {
-        Daemon::start(&[&["--source", &self.source(), "--gpu", "off"], more].concat())
-    }
-
-    /// Connects and sends the hello line.
-    fn publisher(&self, hello: &str) -> UnixStream {
-        let mut stream = UnixStream::connect(&self.path).unwrap();
-        writeln!(stream, "{{\"hello\":{hello}}}").unwrap();
-        stream
-    }
-}
-
-fn send(stream: &mut UnixStream, iterations: std::ops::RangeInclusive<u64>) {
-    for iter in iterations {
-        let kv =
-            "\"kvCacheStats\":{\"maxNumBlocks\":100,\"usedNumBlocks\":1,\"freeNumBlocks\":99,\"tokensPerBlock\":32}";
-        writeln!(stream, "{{\"iter\":{iter},\"numActiveRequests\":1,\"numCompletedRequests\":1,{kv}}}").unwrap();
-    }
-}
 
 fn names(daemon: &Daemon) -> Vec<String> {
     let engines = daemon.get("/api/v1/engines").json();
@@ -76,7 +41,7 @@ fn until_counts(daemon: &Daemon, [model, version]: [&str; 2], expected: [u64; 3]
 
 #[test]
 fn two_publishers_at_once_are_two_engines_and_nothing_is_lost() {
-    let socket = Socket::new();
+    let socket = Ingest::new();
     let daemon = socket.serve(&["--metrics.compat", "trtllm"]);
     assert_eq!(names(&daemon), [""; 0], "no engine before one has spoken");
     assert_eq!(daemon.get("/readyz").status, 200);
@@ -91,7 +56,7 @@ fn two_publishers_at_once_are_two_engines_and_nothing_is_lost() {
                     std::thread::sleep(std::time::Duration::from_millis(5));
                 }
                 // Keep the connection open until the test has checked the numbers.
-                until(|| ensure(socket.path.with_extension("checked").exists(), || "not yet".to_owned()));
+                until(|| ensure(socket.path().with_extension("checked").exists(), || "not yet".to_owned()));
             });
         }
         until_counts(&daemon, ["llama", "2"], [5_000, 0, 0]);
@@ -103,34 +68,25 @@ fn two_publishers_at_once_are_two_engines_and_nothing_is_lost() {
             assert_eq!(page.count("trtllm_exporter_source_up", &[&model]), 1);
         }
         assert!(page.find("trtllm_num_requests_running", &["model_name=llama"]).is_some());
-        std::fs::write(socket.path.with_extension("checked"), "").unwrap();
+        std::fs::write(socket.path().with_extension("checked"), "").unwrap();
     });
 }
 
 #[test]
 fn a_taken_name_is_refused_once_and_free_when_its_connection_ends() {
-    let socket = Socket::new();
-    let configured = socket.path.with_extension("ndjson");
-    std::fs::write(&configured, "").unwrap();
-    let replay = format!("replay:{}", configured.display());
-    let folder = tempfile::tempdir().unwrap();
-    let config = folder.path().join("engines.yaml");
-    let text = format!("engines:\n- source: {replay}\n  model: configured\n- source: {}\n", socket.source());
-    std::fs::write(&config, text).unwrap();
-    let daemon = Daemon::start(&["--config.file", config.to_str().unwrap(), "--gpu", "off"]);
+    let socket = Ingest::new();
+    let engines = format!("- source: replay:/dev/null\n  model: configured\n- source: {}\n", socket.source());
+    let daemon = Daemon::configured(&engines, &[]);
     let mut first = socket.publisher("{\"model\":\"llama\",\"pid\":1}");
     send(&mut first, 1..=10);
     until_counts(&daemon, ["llama", "1"], [10, 0, 0]);
     // A publisher with records would get the name of a silent one, but not that of the configuration.
-    for (count, model, more) in [(1, "llama", ""), (2, "configured", "{\"iter\":77}\n")] {
+    for (count, model, more) in [(1.0, "llama", ""), (2.0, "configured", "{\"iter\":77}\n")] {
         let mut third = socket.publisher(&format!("{{\"model\":\"{model}\",\"version\":\"1\",\"pid\":1}}"));
         let _ = third.write_all(more.as_bytes());
         // The read fails or returns 0 bytes, because the exporter closes the connection.
         assert!(matches!(third.read(&mut [0]), Ok(0) | Err(_)));
-        daemon.until(|page| {
-            let refused = page.count("trtllm_exporter_publishers_refused_total", &["reason=name"]);
-            ensure(refused == count, || format!("{refused} refused"))
-        });
+        daemon.until_is("trtllm_exporter_publishers_refused_total", &["reason=name"], count);
         daemon.until_logged(&["publisher refused", model, "give each engine its own name"]);
     }
     assert_eq!(counts(&daemon, "llama", "1"), [10, 0, 0]);
@@ -159,7 +115,7 @@ fn a_taken_name_is_refused_once_and_free_when_its_connection_ends() {
 
 #[test]
 fn a_publisher_with_records_gets_the_name_of_one_that_hangs() {
-    let socket = Socket::new();
+    let socket = Ingest::new();
     let daemon = socket.serve(&[]);
     let mut hanging = socket.publisher("{\"model\":\"llama\",\"pid\":1}");
     send(&mut hanging, 1..=10);
@@ -175,7 +131,7 @@ fn a_publisher_with_records_gets_the_name_of_one_that_hangs() {
 
 #[test]
 fn derived_names_take_the_lowest_free_version_and_keep_the_order_of_versions() {
-    let socket = Socket::new();
+    let socket = Ingest::new();
     let daemon = socket.serve(&["--metrics.compat", "trtllm"]);
     let hello = |pid| format!("{{\"model\":\"llama\",\"pid\":{pid},\"derived\":true}}");
     let mut streams = Vec::new();
@@ -191,16 +147,10 @@ fn derived_names_take_the_lowest_free_version_and_keep_the_order_of_versions() {
         until_counts(&daemon, ["llama", &version.to_string()], [version, 0, 0]);
         let version = format!("version={version}");
         // Series with this name have a version label only if several engines have the same model.
-        daemon.until(|page| {
-            let found = page.find("trtllm_num_requests_running", &["model_name=llama", &version]);
-            ensure(found.is_some(), || format!("{version}: {found:?}"))
-        });
+        daemon.until_shown("trtllm_num_requests_running", &["model_name=llama", &version], true);
     }
     drop(streams.swap_remove(3));
-    until(|| {
-        let open = daemon.page().count("trtllm_exporter_ingest_connections", &["version=4"]);
-        ensure(open == 0, || "still connected".to_owned())
-    });
+    daemon.until_is("trtllm_exporter_ingest_connections", &["version=4"], 0.0);
     let mut new = socket.publisher(&hello(99));
     send(&mut new, 1..=7);
     until_counts(&daemon, ["llama", "4"], [11, 0, 1]);
@@ -208,7 +158,7 @@ fn derived_names_take_the_lowest_free_version_and_keep_the_order_of_versions() {
 
 #[test]
 fn a_publisher_sends_the_settings_of_its_engine() {
-    let socket = Socket::new();
+    let socket = Ingest::new();
     let daemon = socket.serve(&[]);
     let until_settings = |expected: &[&str]| {
         daemon.until(|page| {
@@ -248,11 +198,11 @@ fn a_publisher_sends_the_settings_of_its_engine() {
 
 #[test]
 fn a_first_line_that_cannot_be_read_names_no_engine() {
-    let socket = Socket::new();
+    let socket = Ingest::new();
     let daemon = socket.serve(&[]);
     // A name of 2 MiB, and a hello that is cut in the middle.
     let mut long = socket.publisher(&format!("{{\"model\":\"{}\"}}", "m".repeat(2 << 20)));
-    let mut cut = UnixStream::connect(&socket.path).unwrap();
+    let mut cut = socket.connect();
     cut.write_all(b"{\"hello\":{\"model\":\"ll").unwrap();
     cut.shutdown(std::net::Shutdown::Write).unwrap();
     for (stream, what) in [(&mut long, "a long name"), (&mut cut, "half a hello")] {
@@ -274,7 +224,7 @@ fn a_first_line_that_cannot_be_read_names_no_engine() {
 
 #[test]
 fn engines_that_come_and_go_are_forgotten_and_their_series_end() {
-    let socket = Socket::new();
+    let socket = Ingest::new();
     let daemon = socket.serve(&["--engine.forget-after", "2s"]);
     let mut keeper = socket.publisher("{\"model\":\"keeper\",\"pid\":1}");
     send(&mut keeper, 1..=1);
@@ -314,8 +264,8 @@ fn engines_that_come_and_go_are_forgotten_and_their_series_end() {
 
 #[test]
 fn a_publisher_that_leaves_the_socket_of_one_engine_is_logged() {
-    let socket = Socket::new();
-    let daemon = Daemon::start(&["--source", &socket.source(), "--model", "m", "--gpu", "off"]);
+    let socket = Ingest::new();
+    let daemon = socket.serve(&["--model", "m"]);
     let mut publisher = socket.publisher("{\"model\":\"llama\",\"pid\":1}");
     send(&mut publisher, 1..=10);
     until_counts(&daemon, ["m", "1"], [10, 0, 0]);
@@ -326,14 +276,11 @@ fn a_publisher_that_leaves_the_socket_of_one_engine_is_logged() {
 
 #[test]
 fn engines_of_one_socket_are_read_however_many_other_sources_there_are() {
-    let sockets: Vec<Socket> = (0..40).map(|_| Socket::new()).collect();
-    let folder = tempfile::tempdir().unwrap();
-    let config = folder.path().join("config.yaml");
+    let sockets: Vec<Ingest> = (0..40).map(|_| Ingest::new()).collect();
     let others = sockets[1..].iter().enumerate();
     let others = others.map(|(index, socket)| format!("  - {{source: {:?}, model: other{index}}}\n", socket.source()));
-    let named = format!("engines:\n  - {{source: {:?}}}\n", sockets[0].source());
-    std::fs::write(&config, others.fold(named, |text, other| text + &other)).unwrap();
-    let daemon = Daemon::start(&["--config.file", config.to_str().unwrap(), "--gpu", "off"]);
+    let named = format!("  - {{source: {:?}}}\n", sockets[0].source());
+    let daemon = Daemon::configured(&others.fold(named, |text, other| text + &other), &[]);
     let hello = |engine: u64| format!("{{\"model\":\"named\",\"version\":\"{engine}\"}}");
     let mut publishers: Vec<UnixStream> = (0..30).map(|engine| sockets[0].publisher(&hello(engine))).collect();
     publishers.iter_mut().for_each(|publisher| send(publisher, 1..=2));

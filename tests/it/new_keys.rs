@@ -4,12 +4,12 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::Write;
-use std::os::unix::net::UnixStream;
 
 use serde_json::{Value, json};
 
-use crate::support::daemon::{Daemon, doctor};
-use crate::support::{ensure, until};
+use crate::support::daemon::{Daemon, doctor_prints};
+use crate::support::ingest::Ingest;
+use crate::support::{ensure, until, write_line};
 
 const RECORD: &str = r#"{"iter": 1, "numActiveRequests": 0, "kvCacheStats": {"maxNumBlocks": 9, "wishes": 1}}"#;
 const ROWS: &str = r#"{"iter": 1, "requestStats": [{"id": 7, "stage": "QUEUED", "numDreams": 3}]}"#;
@@ -33,17 +33,16 @@ fn keys_that_are_new_are_named_for_every_source_of_lines() {
     fs::write(path("array"), format!("[{RECORD}]")).unwrap();
     fs::write(path("python"), RECORD.replace('"', "'").replace('9', "None")).unwrap();
     fs::create_dir(path("files")).unwrap();
-    fs::write(path("files").join("perf_metrics-server-gpu7-41-20261101T000000Z.jsonl"), format!("{REQUEST}\n"))
-        .unwrap();
+    write_line(&path("files"), "server", REQUEST);
     let sources = ["lines", "array", "python"].map(|name| (name, format!("replay:{}", path(name).display())));
     let files = ("files", format!("perf-metrics:{}?from_start=true", path("files").display()));
-    let socket = ("socket", format!("socket:{}", path("socket").display()));
-    let sources: Vec<_> = sources.into_iter().chain([files, socket]).collect();
+    let socket = Ingest::new();
+    let sources: Vec<_> = sources.into_iter().chain([files, ("socket", socket.source())]).collect();
     let arguments = sources.iter().flat_map(|(model, source)| ["--source", source, "--model", model]);
-    let daemon = Daemon::start(&arguments.chain(["--gpu", "off"]).collect::<Vec<_>>());
-    let mut publisher = UnixStream::connect(path("socket")).unwrap();
-    let hello = json!({"hello": {"model": "socket", "version": "1"}});
-    writeln!(publisher, "{hello}\n{RECORD}\n{ROWS}\n{REQUEST}").unwrap();
+    let daemon = Daemon::start(&arguments.collect::<Vec<_>>());
+    let hello = r#"{"model": "socket", "version": "1"}"#;
+    let mut publisher = socket.publisher(hello);
+    writeln!(publisher, "{RECORD}\n{ROWS}\n{REQUEST}").unwrap();
 
     let all = json!(["hoped_time", "numDreams", "wishes"]);
     for (model, keys) in [
@@ -63,18 +62,17 @@ fn keys_that_are_new_are_named_for_every_source_of_lines() {
     until(|| {
         iter += 1;
         writeln!(publisher, r#"{{"iter": {iter}, "iterLatencyMS": 9, "numActiveRequests": 1}}"#).unwrap();
-        let report = doctor(&["diagnose", &format!("http://{}", daemon.address)]);
-        let text = String::from_utf8_lossy(&report.stdout);
+        let text = doctor_prints(&["diagnose", &daemon.address]);
         let is_named = text.contains("engine-newer") && text.contains("hoped_time, numDreams, wishes");
-        ensure(is_named, || text.to_string())
+        ensure(is_named, || text)
     });
 
     // The next process of the engine sends 100 unknown keys. The exporter keeps only 64.
     let more: BTreeSet<String> = (0..100).map(|number| format!("\"key{number}\":1")).collect();
     let more = more.into_iter().collect::<Vec<_>>().join(",");
-    let mut next = UnixStream::connect(path("socket")).unwrap();
+    let mut next = socket.publisher(hello);
     let iter = iter + 1;
-    writeln!(next, "{hello}\n{{\"iter\":{iter},\"numActiveRequests\":0,{more}}}").unwrap();
+    writeln!(next, "{{\"iter\":{iter},\"numActiveRequests\":0,{more}}}").unwrap();
     until(|| {
         let kept = unread(&daemon, "socket").as_array().map_or(0, Vec::len);
         ensure(kept == 64, || format!("{kept} keys"))

@@ -41,13 +41,14 @@ fn requests() -> Vec<String> {
     ]
 }
 
-fn config(file: &Path, engines: &[(&str, &Path, &str)]) {
-    let mut text = "engines:\n".to_owned();
-    for (model, requests, objectives) in engines {
-        let source = format!("replay:{}?speed=max", requests.display());
-        text += &format!("- {{model: {model}, source: '{source}'{objectives}}}\n");
-    }
-    std::fs::write(file, text).unwrap();
+/// The entries of three engines that replay this file: with all objectives, with these, and without any.
+fn engines(requests: &Path, of_one: &str) -> String {
+    [("all", "{ttft: 500ms, tpot: 50ms, e2e: 2s}"), ("one", of_one), ("none", "{}")]
+        .map(|(model, objectives)| {
+            let source = format!("replay:{}?speed=max", requests.display());
+            format!("- {{model: {model}, source: '{source}', objectives: {objectives}}}\n")
+        })
+        .concat()
 }
 
 /// Number of requests by objective and outcome.
@@ -82,19 +83,9 @@ fn replayed(daemon: &Daemon, model: &str, requests: f64) -> Page {
 
 #[test]
 fn each_request_is_judged_whole_and_counts_of_other_objectives_begin_at_zero() {
-    let folder = tempfile::tempdir().unwrap();
-    let [requests_file, file] = ["requests.ndjson", "engines.yaml"].map(|name| folder.path().join(name));
-    std::fs::write(&requests_file, requests().join("\n") + "\n").unwrap();
-    let all = ", objectives: {ttft: 500ms, tpot: 50ms, e2e: 2s}";
-    config(
-        &file,
-        &[
-            ("all", &requests_file, all),
-            ("one", &requests_file, ", objectives: {e2e: 2s}"),
-            ("none", &requests_file, ""),
-        ],
-    );
-    let daemon = Daemon::start(&["--config.file", file.to_str().unwrap(), "--gpu", "off"]);
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(&file, requests().join("\n") + "\n").unwrap();
+    let daemon = Daemon::configured(&engines(file.path(), "{e2e: 2s}"), &[]);
     replayed(&daemon, "all", 8.0);
     let page = replayed(&daemon, "one", 8.0);
     let counted = expected(&[
@@ -118,16 +109,8 @@ fn each_request_is_judged_whole_and_counts_of_other_objectives_begin_at_zero() {
     }
 
     // After a reload, only the counts of the engine with new objectives restart at 0. Its file now has other requests.
-    std::fs::write(&requests_file, entry(json!(0.5), json!(2.0), Some(31), "stop") + "\n").unwrap();
-    config(
-        &file,
-        &[
-            ("all", &requests_file, all),
-            ("one", &requests_file, ", objectives: {e2e: 1s}"),
-            ("none", &requests_file, ""),
-        ],
-    );
-    daemon.signal("HUP");
+    std::fs::write(&file, entry(json!(0.5), json!(2.0), Some(31), "stop") + "\n").unwrap();
+    daemon.reload(&engines(file.path(), "{e2e: 1s}"));
     let page = daemon.until(|page| {
         let limit = page.find("nv_trt_llm_objective_seconds", &["model=one"]);
         let now = judged(page, "one");
@@ -141,13 +124,8 @@ fn each_request_is_judged_whole_and_counts_of_other_objectives_begin_at_zero() {
 #[test]
 fn a_flag_holds_for_all_sources_and_each_completed_request_is_judged_once() {
     let source = "sim:?requests=60&rate=200";
-    let daemon = Daemon::start(
-        &[
-            &["--source", source, "--source", source, "--model", "a", "--model", "b", "--gpu", "off"][..],
-            &["--objectives", "ttft=1h,e2e=1us"],
-        ]
-        .concat(),
-    );
+    let engines = ["--source", source, "--source", source, "--model", "a", "--model", "b"];
+    let daemon = Daemon::start(&[&engines[..], &["--objectives", "ttft=1h,e2e=1us"]].concat());
     for model in ["a", "b"] {
         let page = replayed(&daemon, model, 60.0);
         let met_and_missed = |objective: &str| {

@@ -4,11 +4,8 @@
 use std::thread;
 use std::time::Duration;
 
-use serde_json::Value;
-
-use crate::support::daemon::{Daemon, doctor};
+use crate::support::daemon::{Daemon, doctor_prints};
 use crate::support::lookalike::{Lookalike, steady};
-use crate::support::page::Page;
 use crate::support::served::Served;
 use crate::support::{ensure, until};
 
@@ -20,38 +17,22 @@ const MODELS: (&str, u16, &str) =
 const WITHOUT_STATISTICS: &[(&str, u16, &str)] = &[VERSION, HEALTH, MODELS];
 const WORDS: &str = "answers, and has no statistics";
 
-fn port(server: &Served) -> String {
-    server.target().rsplit(':').next().unwrap().to_owned()
-}
-
-fn engine(daemon: &Daemon) -> Value {
-    serde_json::from_str::<Value>(&daemon.text("/api/v1/engines")).unwrap()[0].clone()
-}
-
-fn diagnosis(daemon: &Daemon) -> String {
-    String::from_utf8(doctor(&["diagnose", &daemon.address]).stdout).unwrap()
-}
-
 #[test]
 fn a_configured_server_without_statistics_is_an_error_that_says_so() {
     let server = Served::start(WITHOUT_STATISTICS);
-    let daemon = Daemon::start(&["--source", &server.source(), "--gpu", "off"]);
+    let daemon = Daemon::start(&["--source", &server.source()]);
     daemon.until_logged(&["source failed", WORDS, "a server for embeddings or reranking has none"]);
     let page = daemon.page();
     assert_eq!(page.get("trtllm_exporter_source_up", &[]), 0.0);
     assert_eq!(page.find("nv_trt_llm_iterations_total", &[]).unwrap_or_default(), 0.0);
-    assert!(engine(&daemon)["why"].as_str().unwrap().contains(WORDS));
-    until(|| {
-        let text = diagnosis(&daemon).split_whitespace().collect::<Vec<_>>().join(" ");
-        thread::sleep(Duration::from_millis(300));
-        ensure(text.contains("The server answers without statistics") && text.contains(WORDS), || text)
-    });
+    assert!(daemon.engine()["why"].as_str().unwrap().contains(WORDS));
+    daemon.until_diagnosed(&["The server answers without statistics", WORDS]);
 }
 
 #[test]
 fn auto_names_a_server_without_statistics_and_leaves_it() {
     let server = Served::start(WITHOUT_STATISTICS);
-    let daemon = Daemon::start(&["--source", &format!("auto:?ports={}", port(&server)), "--gpu", "off"]);
+    let daemon = Daemon::start(&["--source", &format!("auto:?ports={}", server.port)]);
     daemon.until_logged(&["auto: found", &server.target(), "has no statistics"]);
     let discovery = daemon.text("/api/v1/discovery");
     assert!(discovery.contains("has no statistics"), "{discovery}");
@@ -70,11 +51,11 @@ fn auto_names_a_server_without_statistics_and_leaves_it() {
 #[test]
 fn an_encoder_is_an_engine_without_a_cache_and_starts_until_it_has_a_record() {
     let silent = Served::start(&[VERSION, HEALTH, MODELS, ("/metrics", 200, "[]")]);
-    let daemon = Daemon::start(&["--source", &silent.source(), "--gpu", "off"]);
+    let daemon = Daemon::start(&["--source", &silent.source()]);
     let page = daemon.poll(&[], 20);
     assert_eq!((page.get("trtllm_exporter_source_up", &[]), page.state(&[])), (1.0, "starting".to_owned()));
     assert_eq!(page.find("nv_trt_llm_iterations_total", &[]).unwrap_or_default(), 0.0);
-    assert!(engine(&daemon)["why"].as_str().unwrap().contains("has sent no record yet"));
+    assert!(daemon.engine()["why"].as_str().unwrap().contains("has sent no record yet"));
 
     let serving = Served::start(&[
         VERSION,
@@ -89,9 +70,8 @@ fn an_encoder_is_an_engine_without_a_cache_and_starts_until_it_has_a_record() {
                 "numCtxTokens":512,"microBatchId":0,"avgNumDecodedTokensPerIter":0.0},"kvCacheStats":null}]"#,
         ),
     ]);
-    let daemon = Daemon::start(&["--source", &serving.source(), "--gpu", "off"]);
-    let page =
-        daemon.until(|page| ensure(page.find("nv_trt_llm_iterations_total", &[]) == Some(1.0), || "none".into()));
+    let daemon = Daemon::start(&["--source", &serving.source()]);
+    let page = daemon.until_is("nv_trt_llm_iterations_total", &[], 1.0);
     assert_eq!(page.get("nv_trt_llm_request_metrics", &["request_type=context"]), 2.0);
     assert_eq!(page.find("nv_trt_llm_kv_cache_block_metrics", &[]), None);
 }
@@ -110,12 +90,11 @@ fn visual_gen_has_requests_and_no_iterations_and_never_stalls() {
                 "currentRequestId":5,"currentRequestStepIdx":4}]"#,
         ),
     ]);
-    let daemon = Daemon::start(&["--source", &server.source(), "--gpu", "off", "--stale-after", "2s"]);
-    let is_busy = |page: &Page| page.state(&[]) == "busy";
-    daemon.until(|page| ensure(is_busy(page), || page.state(&[])));
+    let daemon = Daemon::start(&["--source", &server.source(), "--stale-after", "2s"]);
+    daemon.until_state(&[], "busy");
     thread::sleep(Duration::from_secs(4));
     let page = daemon.page();
-    assert!(is_busy(&page), "{}", page.state(&[]));
+    assert_eq!(page.state(&[]), "busy");
     assert_eq!(page.get("nv_trt_llm_request_metrics", &["request_type=active"]), 1.0);
     assert_eq!(page.find("nv_trt_llm_engine_info", &["backend=visual_gen"]), Some(1.0));
     for absent in ["iterations_total", "requests_completed_total", "generation_tokens_total"] {
@@ -123,14 +102,14 @@ fn visual_gen_has_requests_and_no_iterations_and_never_stalls() {
     }
 }
 
-/// Checks that the log, the API, /readyz and the doctor call a status 503 by these words.
-fn until_said(daemon: &Daemon, words: &str) {
+/// Checks that the log, the API, /readyz and the doctor, with these options, call a status 503 by these words.
+fn until_said(daemon: &Daemon, words: &str, options: &[&str]) {
     let capital = format!("T{}", &words[1..]);
     daemon.until_logged(&["source failed", &format!("{words}: http")]);
     until(|| {
         thread::sleep(Duration::from_millis(300));
-        let (why, ready, text) =
-            (engine(daemon)["why"].clone(), daemon.get("/readyz").text().to_owned(), diagnosis(daemon));
+        let (why, ready) = (daemon.engine()["why"].clone(), daemon.get("/readyz").text().to_owned());
+        let text = doctor_prints(&[&["diagnose", &daemon.address], options].concat());
         let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
         let is_said =
             why.as_str().is_some_and(|why| why.starts_with(words)) && ready.contains(words) && text.contains(&capital);
@@ -142,20 +121,12 @@ fn until_said(daemon: &Daemon, words: &str) {
 fn status_503_has_the_same_words_on_every_surface() {
     let server = Lookalike::start(&steady(100), &[]);
     server.mode("starting");
-    let daemon = Daemon::start(&["--source", &server.source(), "--gpu", "off", "--stale-after", "2s"]);
-    until_said(&daemon, "the model loads");
+    let daemon = Daemon::start(&["--source", &server.source(), "--stale-after", "2s"]);
+    until_said(&daemon, "the model loads", &[]);
     assert_eq!(daemon.page().state(&[]), "starting");
     server.mode("ok");
     daemon.poll(&[], 10);
     server.mode("engine-gone");
     daemon.until_state(&[], "unreachable");
-    daemon.until_logged(&["source failed", "the server has lost its engine: http"]);
-    until(|| {
-        thread::sleep(Duration::from_millis(300));
-        let (why, ready) = (engine(&daemon)["why"].clone(), daemon.get("/readyz").text().to_owned());
-        let text = String::from_utf8(doctor(&["diagnose", &daemon.address, "--no-sources"]).stdout).unwrap();
-        let words = "the server has lost its engine";
-        let is_said = why.as_str().is_some_and(|why| why.starts_with(words)) && ready.contains(words);
-        ensure(is_said && text.contains("The server has lost its engine"), || format!("{why}\n{ready}\n{text}"))
-    });
+    until_said(&daemon, "the server has lost its engine", &["--no-sources"]);
 }

@@ -9,10 +9,12 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::support::daemon::{Daemon, doctor, run};
+use crate::support::daemon::{Daemon, doctor, refused};
 use crate::support::page::Page;
 use crate::support::server::serve;
 use crate::support::{ensure, python, root, until};
+
+const OBJECTIVES: &str = "--objectives=ttft=400ms,e2e=5s";
 
 /// A port that is free now. Linux does not give it to connections meanwhile, because it is below 32768.
 pub(crate) fn free_port() -> u16 {
@@ -43,40 +45,9 @@ pub(crate) fn send_spans(port: u16, protocol: &str, compression: &str) {
     assert_eq!((&sent["sent"], &sent["failed"]), (&9.into(), &0.into()), "{said}");
 }
 
-fn spans_are_requests(protocol: &str, compression: &str) {
-    let port = free_port();
-    let source = format!("otlp:127.0.0.1:{port}");
-    let daemon =
-        Daemon::start(&["--source", &source, "--model", "m", "--objectives", "ttft=400ms,e2e=5s", "--gpu", "off"]);
-    send_spans(port, protocol, compression);
-    let page = daemon.until(|page| {
-        let ended = page.find("nv_trt_llm_requests_finished_total", &["reason=stop"]);
-        ensure(ended == Some(4.0), || format!("{ended:?} requests"))
-    });
-    for (reason, requests) in [("length", 1), ("cancelled", 1), ("timeout", 0)] {
-        let labels = [format!("reason={reason}")];
-        assert_eq!(page.count("nv_trt_llm_requests_finished_total", &labels.each_ref().map(String::as_str)), requests);
-    }
-    // The request of two engines has one time from its arrival at the first to the end at the second: 0.5 + 2 s.
-    let near = |(count, sum): (u64, f64), expected: (u64, f64)| count == expected.0 && (sum - expected.1).abs() < 1e-5;
-    for (family, expected) in [
-        ("nv_trt_llm_e2e_request_latency_seconds", (6, 5.0 * 4.0 + 2.5)),
-        ("nv_trt_llm_time_to_first_token_seconds", (5, 4.0 * 0.5 + 0.625)),
-        ("nv_trt_llm_request_queue_time_seconds", (5, 5.0 * 0.25)),
-        ("nv_trt_llm_kv_cache_transfer_seconds", (1, 0.0625)),
-        ("nv_llm_input_token_len", (6, 600.0)),
-        ("nv_llm_output_token_len", (6, 90.0)),
-    ] {
-        assert!(near(shown(&page, family), expected), "{family}: {:?}, not {expected:?}", shown(&page, family));
-    }
-    assert_eq!(page.get("nv_trt_llm_request_latency_info", &["from=otlp"]), 1.0);
-    // The spans of the HTTP server and of the program that called the engine.
-    let dropped = daemon.until(|page| {
-        let dropped = page.count("trtllm_exporter_spans_dropped_total", &["reason=not_a_request"]);
-        ensure(dropped == 2, || format!("{dropped} spans dropped"))
-    });
-    assert_eq!(dropped.count("trtllm_exporter_spans_dropped_total", &["reason=incomplete"]), 0);
-    assert_eq!(page.count("nv_trt_llm_objective_requests_total", &["objective=ttft", "outcome=missed"]), 4);
+/// Waits until the requests of `tests/judges/spans.py` are on the page.
+fn until_ended(daemon: &Daemon) -> Page {
+    daemon.until_is("nv_trt_llm_requests_finished_total", &["reason=stop"], 4.0)
 }
 
 /// The page of an engine that has records, 10 entries of 1 s if `has_entries`, and then spans; and the number of requests in the trace of
@@ -106,21 +77,16 @@ fn requests_of_a_server(has_entries: bool) -> (Page, usize) {
         _ => Some((404, Vec::new())),
     });
     let source = format!("trtllm-serve:http://127.0.0.1:{server}?otlp=127.0.0.1:{port}");
-    let mut daemon = Daemon::start(&["--source", &source, "--model", "m", "--gpu", "off", "--record.dir", recording]);
-    daemon.until(|page| ensure(page.find("nv_trt_llm_iterations_total", &[]) > Some(0.0), || "no record".to_owned()));
+    let mut daemon = Daemon::start(&["--source", &source, "--model", "m", "--record.dir", recording]);
+    daemon.until_at_least("nv_trt_llm_iterations_total", &[], 1.0);
     ended.store(true, Relaxed);
     if has_entries {
-        daemon.until(|page| {
-            let times = page.find("nv_trt_llm_e2e_request_latency_seconds_count", &[]);
-            ensure(times == Some(10.0), || format!("{times:?} entries"))
-        });
+        daemon.until_is("nv_trt_llm_e2e_request_latency_seconds_count", &[], 10.0);
     }
-    send_spans(port, "grpc", "none");
-    let page = daemon.until(|page| {
-        // Each part of a request in disaggregated serving is a request of its engine.
-        let ended = page.find("nv_trt_llm_requests_finished_total", &["reason=stop"]);
-        ensure(ended == Some(4.0), || format!("{ended:?} requests"))
-    });
+    let (protocol, compression) = if has_entries { ("http/protobuf", "gzip") } else { ("grpc", "none") };
+    send_spans(port, protocol, compression);
+    // Each part of a request in disaggregated serving is a request of its engine.
+    let page = until_ended(&daemon);
     daemon.terminate();
     let trace: Value = serde_json::from_slice(&doctor(&["export", recording]).stdout).unwrap();
     let begins =
@@ -151,26 +117,39 @@ fn a_request_with_an_entry_and_a_span_counts_once() {
 /// An exporter that receives spans at the first port, and forwards them to the second one.
 fn forwarding(port: u16, next: u16) -> Daemon {
     let (source, endpoint) = (format!("otlp:127.0.0.1:{port}"), format!("http://127.0.0.1:{next}"));
-    Daemon::start(&["--source", &source, "--otlp.endpoint", &endpoint, "--model", "m", "--gpu", "off"])
+    Daemon::start(&["--source", &source, "--otlp.endpoint", &endpoint, "--model", "m", OBJECTIVES])
 }
 
-fn forwarded_spans_are_the_same_requests(protocol: &str, compression: &str) {
+/// The requests of an exporter that receives spans, and of one to which it forwards them.
+fn spans_are_requests(protocol: &str, compression: &str) {
     let (port, next) = (free_port(), free_port());
-    let last = Daemon::start(&["--source", &format!("otlp:127.0.0.1:{next}"), "--model", "m", "--gpu", "off"]);
+    let last = Daemon::start(&["--source", &format!("otlp:127.0.0.1:{next}"), "--model", "m", OBJECTIVES]);
     let first = forwarding(port, next);
     send_spans(port, protocol, compression);
     for daemon in [&last, &first] {
-        let page = daemon.until(|page| {
-            let ended = page.find("nv_trt_llm_requests_finished_total", &["reason=stop"]);
-            ensure(ended == Some(4.0), || format!("{ended:?} requests"))
-        });
-        assert_eq!(shown(&page, "nv_trt_llm_e2e_request_latency_seconds"), (6, 5.0 * 4.0 + 2.5));
-        assert_eq!(shown(&page, "nv_llm_output_token_len"), (6, 90.0));
+        let page = until_ended(daemon);
+        for (reason, requests) in [("length", 1), ("cancelled", 1), ("timeout", 0)] {
+            assert_eq!(page.count("nv_trt_llm_requests_finished_total", &[&format!("reason={reason}")]), requests);
+        }
+        // The request of two engines has one time from its arrival at the first to the end at the second: 0.5 + 2 s.
+        for (family, (count, sum)) in [
+            ("nv_trt_llm_e2e_request_latency_seconds", (6, 5.0 * 4.0 + 2.5)),
+            ("nv_trt_llm_time_to_first_token_seconds", (5, 4.0 * 0.5 + 0.625)),
+            ("nv_trt_llm_request_queue_time_seconds", (5, 5.0 * 0.25)),
+            ("nv_trt_llm_kv_cache_transfer_seconds", (1, 0.0625)),
+            ("nv_llm_input_token_len", (6, 600.0)),
+            ("nv_llm_output_token_len", (6, 90.0)),
+        ] {
+            let shown = shown(&page, family);
+            assert!(shown.0 == count && (shown.1 - sum).abs() < 1e-5, "{family}: {shown:?}, not {count} and {sum}");
+        }
+        assert_eq!(page.get("nv_trt_llm_request_latency_info", &["from=otlp"]), 1.0);
+        // The spans of the HTTP server and of the program that called the engine.
+        let dropped = daemon.until_is("trtllm_exporter_spans_dropped_total", &["reason=not_a_request"], 2.0);
+        assert_eq!(dropped.count("trtllm_exporter_spans_dropped_total", &["reason=incomplete"]), 0);
+        assert_eq!(page.count("nv_trt_llm_objective_requests_total", &["objective=ttft", "outcome=missed"]), 4);
     }
-    let page = first.until(|page| {
-        let sent = page.count("trtllm_exporter_spans_forwarded_total", &[]);
-        ensure(sent == 9, || format!("{sent} spans forwarded"))
-    });
+    let page = first.until_is("trtllm_exporter_spans_forwarded_total", &[], 9.0);
     for why in ["queue_full", "failed"] {
         assert_eq!(page.count("trtllm_exporter_spans_forward_dropped_total", &[&format!("reason={why}")]), 0);
     }
@@ -178,13 +157,13 @@ fn forwarded_spans_are_the_same_requests(protocol: &str, compression: &str) {
 }
 
 #[test]
-fn spans_that_came_over_grpc_are_forwarded() {
-    forwarded_spans_are_the_same_requests("grpc", "gzip");
+fn spans_over_grpc_are_requests_and_are_forwarded() {
+    spans_are_requests("grpc", "gzip");
 }
 
 #[test]
-fn spans_that_came_over_http_are_forwarded() {
-    forwarded_spans_are_the_same_requests("http/protobuf", "none");
+fn spans_over_http_are_requests_and_are_forwarded() {
+    spans_are_requests("http/protobuf", "none");
 }
 
 #[test]
@@ -208,10 +187,7 @@ fn forwarded_bytes_are_those_that_came() {
     );
     // A redirect or an error is no success.
     stream.write_all(b"HTTP/1.1 503 x\r\ncontent-length: 0\r\n\r\n").unwrap();
-    daemon.until(|page| {
-        let lost = page.count("trtllm_exporter_spans_forward_dropped_total", &["reason=failed"]);
-        ensure(lost == 1, || format!("{lost} spans lost"))
-    });
+    daemon.until_is("trtllm_exporter_spans_forward_dropped_total", &["reason=failed"], 1.0);
     daemon.until_logged(&["spans cannot be forwarded", "kind=http_status", "check --otlp.endpoint"]);
 }
 
@@ -226,20 +202,7 @@ fn a_next_receiver_that_hangs_delays_nothing() {
         assert!(ask(port, "POST /v1/traces", &body).starts_with("HTTP/1.1 200"));
         assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
     }
-    daemon.until(|page| {
-        let lost = page.count("trtllm_exporter_spans_forward_dropped_total", &["reason=queue_full"]);
-        ensure(lost == 2, || format!("{lost} spans lost"))
-    });
-}
-
-#[test]
-fn spans_over_grpc_are_requests() {
-    spans_are_requests("grpc", "none");
-}
-
-#[test]
-fn packed_spans_over_http_are_requests() {
-    spans_are_requests("http/protobuf", "gzip");
+    daemon.until_is("trtllm_exporter_spans_forward_dropped_total", &["reason=queue_full"], 2.0);
 }
 
 /// The answer of the receiver to one request over HTTP.
@@ -267,7 +230,7 @@ fn field(number: u8, value: &[u8]) -> Vec<u8> {
 #[test]
 fn the_answer_says_which_spans_of_requests_were_refused() {
     let port = free_port();
-    let daemon = Daemon::start(&["--source", &format!("otlp:127.0.0.1:{port}"), "--model", "m", "--gpu", "off"]);
+    let daemon = Daemon::start(&["--source", &format!("otlp:127.0.0.1:{port}"), "--model", "m"]);
     // A value that is the number -1, as an engine writes a time that it does not know.
     let unknown = field(2, &[[0x21].as_slice(), &(-1.0_f64).to_le_bytes()].concat());
     let incomplete = field(9, &[field(1, b"gen_ai.latency.e2e"), unknown].concat());
@@ -293,7 +256,7 @@ fn the_answer_says_which_spans_of_requests_were_refused() {
 #[test]
 fn what_is_not_otlp_is_refused_with_a_remedy() {
     let port = free_port();
-    let daemon = Daemon::start(&["--source", &format!("otlp:127.0.0.1:{port}"), "--model", "m", "--gpu", "off"]);
+    let daemon = Daemon::start(&["--source", &format!("otlp:127.0.0.1:{port}"), "--model", "m"]);
     let ask = |head: &str, body: &[u8]| ask(port, head, body);
     let long = vec![0; (1 << 20) + 1];
     for (head, body, status, remedy) in [
@@ -308,12 +271,7 @@ fn what_is_not_otlp_is_refused_with_a_remedy() {
     assert!(ask("POST /v1/traces", b"").starts_with("HTTP/1.1 200"), "a request without spans");
     // A second receiver has no place beside the first one.
     let taken = format!("otlp:127.0.0.1:{port}");
-    let second = run(&["--source", &taken, "--gpu", "off", "--web.listen-address", "127.0.0.1:0"]);
-    let message = String::from_utf8_lossy(&second.stderr);
-    assert!(message.contains("cannot listen on") && message.contains("choose another address"), "{message}");
+    refused(1, &["--source", &taken], &["cannot listen on", "choose another address"]);
     // Each request that was refused, other than those for another path, is counted.
-    daemon.until(|page| {
-        let rejected = page.count("trtllm_exporter_records_rejected_total", &["reason=not_a_record"]);
-        ensure(rejected == 2, || format!("{rejected} rejected"))
-    });
+    daemon.until_is("trtllm_exporter_records_rejected_total", &["reason=not_a_record"], 2.0);
 }

@@ -6,10 +6,11 @@ use std::path::Path;
 use serde_json::Value;
 use trtllm_page::metrics::catalog::{CATALOG, Group, Metric, Profile};
 
-use crate::support::daemon::Daemon;
+use crate::support;
+use crate::support::daemon::Launch;
 use crate::support::page::{Page, name_of};
+use crate::support::sessions::SESSION;
 use crate::support::standin::Standin;
-use crate::support::{self, ensure};
 
 /// Rows of dashboards with these words need the full profile, and say so.
 const NEEDS_FULL: &str = "--metrics.profile full";
@@ -93,15 +94,12 @@ fn the_default_page_has_what_the_files_of_deploy_and_examples_read_and_little_el
 #[test]
 fn the_default_page_of_an_engine_and_a_gpu_is_a_part_of_the_full_one() {
     let gpus = Standin::new("gpu.0.nvlinks=18");
-    let library = gpus.library();
     let page = |profile| {
-        let more = ["--gpu.library", library.to_str().unwrap(), "--metrics.profile", profile, "--stale-after", "1h"];
-        let daemon =
-            Daemon::start(&[&["--source", "replay:tests/fixtures/session.ndjson?speed=max"], &more[..]].concat());
+        let arguments = ["--source", SESSION, "--metrics.profile", profile, "--stale-after", "1h"];
+        let daemon = Launch::new().gpus(&gpus).start(&arguments);
         daemon.until_state(&[], "idle");
         // The activity of the GPU is known after two polls.
-        let name = "nv_gpu_tensor_active_ratio";
-        daemon.until(|page| ensure(page.find(name, &[]).is_some(), || format!("no {name}")))
+        daemon.until_shown("nv_gpu_tensor_active_ratio", &[], true)
     };
     let [default, full] = ["default", "full"].map(page);
     let names = |page: &Page| page.series.iter().map(|(series, _)| series.clone()).collect::<BTreeSet<_>>();

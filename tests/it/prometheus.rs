@@ -7,18 +7,21 @@ use std::path::Path;
 use serde_json::Value;
 
 use crate::support;
-use crate::support::daemon::{Daemon, doctor};
+use crate::support::daemon::{Daemon, Launch, doctor};
 use crate::support::lookalike::{Lookalike, often_idle, steady};
-use crate::support::page::Page;
 use crate::support::prometheus::{Prometheus, now, prometheus_2, prometheus_3};
+use crate::support::sessions::SESSION;
 use crate::support::standin::Standin;
 use crate::support::{ensure, until};
 
 fn config(daemon: &Daemon) -> String {
+    config_of(&format!("'{}'", daemon.address))
+}
+
+fn config_of(targets: &str) -> String {
     format!(
         "global: {{scrape_interval: 1s, scrape_timeout: 900ms}}\n\
-         scrape_configs:\n- job_name: engines\n  static_configs: [{{targets: ['{}']}}]\n",
-        daemon.address
+         scrape_configs:\n- job_name: engines\n  static_configs: [{{targets: [{targets}]}}]\n"
     )
 }
 
@@ -26,14 +29,10 @@ fn config(daemon: &Daemon) -> String {
 fn engine_and_daemon() -> (Lookalike, Daemon, Standin) {
     let gpu = Standin::new("gpu.0.energy_mj=1000000");
     let engine = Lookalike::start_stopped(&steady(100), &["--ring", "50000"]);
-    let library = gpu.library();
-    let daemon = Daemon::start(&["--source", &engine.source(), "--gpu.library", library.to_str().unwrap()]);
-    daemon.until(|page| {
-        // The activity of the GPU is known after two polls. Then all of its values are on the page.
-        let gpu = page.find("nv_gpu_up", &[]) == Some(1.0) && page.find("nv_gpu_sm_active_ratio", &[]).is_some();
-        let polled = gpu && page.get("trtllm_exporter_source_up", &[]) == 1.0;
-        ensure(polled, || "the engine or the GPU has not been polled".to_owned())
-    });
+    let daemon = Launch::new().gpus(&gpu).start(&["--source", &engine.source()]);
+    daemon.until_up(&[]);
+    // The activity of the GPU is known after two polls. Then all of its values are on the page.
+    daemon.until_shown("nv_gpu_sm_active_ratio", &[], true);
     (engine, daemon, gpu)
 }
 
@@ -135,28 +134,6 @@ fn the_scrape_configuration_in_deploy_finds_the_exporter_with_prometheus_3() {
     deployed_configuration_works(&prometheus_3());
 }
 
-/// The load series of an engine that disappears become stale in Prometheus; they do not keep their last values.
-#[test]
-fn prometheus_marks_the_load_of_a_killed_engine_stale_and_keeps_its_counters() {
-    let mut engine = Lookalike::start(&steady(100), &[]);
-    let daemon = Daemon::start(&["--source", &engine.source(), "--stale-after", "2s"]);
-    let prometheus = Prometheus::start(&prometheus_2(), &config(&daemon));
-    prometheus.until_up();
-    until(|| {
-        let waiting = prometheus.value("nv_trt_llm_request_metrics{request_type=\"waiting\"}", None);
-        ensure(waiting.is_some(), || "no load series yet".to_owned())
-    });
-    engine.kill();
-    until(|| {
-        let loads = prometheus.value("count(nv_trt_llm_request_metrics{request_type!=\"max\"})", None);
-        ensure(loads.is_none(), || format!("{loads:?} load series are not stale"))
-    });
-    prometheus.until_value("nv_trt_llm_engine_state{state=\"unreachable\"}", 1.0);
-    prometheus.until_value("trtllm_exporter_source_up", 0.0);
-    let page: Page = daemon.page();
-    prometheus.until_value("nv_trt_llm_iterations_total", page.get("nv_trt_llm_iterations_total", &[]));
-}
-
 /// Two replicas of one model that work, and one whose engine has ended.
 #[test]
 fn doctor_asks_a_prometheus_which_replica_differs() {
@@ -167,11 +144,7 @@ fn doctor_asks_a_prometheus_which_replica_differs() {
     let [odd, ..] = engines;
     drop(odd);
     let targets = daemons.iter().map(|daemon| format!("'{}'", daemon.address)).collect::<Vec<_>>().join(", ");
-    let config = format!(
-        "global: {{scrape_interval: 1s, scrape_timeout: 900ms}}\n\
-         scrape_configs:\n- job_name: engines\n  static_configs: [{{targets: [{targets}]}}]\n"
-    );
-    let prometheus = Prometheus::start(&prometheus_3(), &config);
+    let prometheus = Prometheus::start(&prometheus_3(), &config_of(&targets));
     let wanted = format!("model llama: 2 of 3 replicas: none\n  {}: unavailable\n", daemons[0].address);
     until(|| {
         let output = doctor(&["diagnose", "--prometheus", &prometheus.url()]);
@@ -191,17 +164,8 @@ fn doctor_asks_a_prometheus_which_replica_differs() {
 #[test]
 fn the_queries_of_nvidias_gpu_dashboards_return_values() {
     let gpus = Standin::new(&format!("gpus=2\n{}", include_str!("../fixtures/busy_gpu.state")));
-    let library = gpus.library();
-    let daemon = Daemon::start(&[
-        "--source=replay:tests/fixtures/session.ndjson",
-        "--metrics.compat=dcgm",
-        "--gpu.library",
-        library.to_str().unwrap(),
-    ]);
-    daemon.until(|page| {
-        let busy = page.find("DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", &["UUID=GPU-b"]).is_some();
-        ensure(busy, || "the busy GPU has no activity yet".to_owned())
-    });
+    let daemon = Launch::new().gpus(&gpus).start(&["--source", SESSION, "--metrics.compat=dcgm"]);
+    daemon.until_shown("DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", &["UUID=GPU-b"], true);
     let prometheus = Prometheus::start(&prometheus_2(), &config(&daemon));
     prometheus.until_up();
     prometheus.until_value("count(DCGM_FI_DEV_GPU_UTIL)", 2.0);

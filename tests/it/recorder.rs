@@ -4,7 +4,6 @@
 
 use std::fs;
 use std::io::Write as _;
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -31,10 +30,11 @@ use trtllm_sources::trtllm_json::{self, parse_line, parse_perf_metrics, parse_re
 use trtllm_sources::{Batch, Blocking, Presence, bench_report};
 
 use crate::support;
-use crate::support::daemon::{Daemon, doctor, run};
+use crate::support::daemon::{Daemon, doctor, refused};
+use crate::support::ingest::Ingest;
 use crate::support::lookalike::{Lookalike, often_idle, steady};
 use crate::support::page::{Page, name_of};
-use crate::support::{ensure, payload, until};
+use crate::support::{Random, ensure, payload, until};
 
 /// The compatibility sets. A replay must also reproduce their totals.
 const COMPAT: &str = "trtllm,vllm,triton-core,spec";
@@ -69,29 +69,9 @@ fn all_messages() -> Vec<Message> {
 }
 
 fn name(model: &str) -> EngineName {
-    EngineName {
-        model: model.to_owned(),
-        version: "1".to_owned(),
-        labels: Vec::new(),
-        source: "test",
-        objectives: Objectives {
-            ttft: Some(Duration::from_millis(300)),
-            e2e: Some(Duration::from_secs(3)),
-            ..Objectives::default()
-        },
-    }
-}
-
-/// Random numbers that are the same in every run.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % limit
-    }
+    let (ttft, e2e) = (Some(Duration::from_millis(300)), Some(Duration::from_secs(3)));
+    let objectives = Objectives { ttft, e2e, ..Objectives::default() };
+    EngineName { objectives, ..EngineName::new(model, "1", "test") }
 }
 
 /// An engine whose polls are recorded. The test sets the clock.
@@ -112,16 +92,16 @@ struct Recorded {
     sent: u64,
 }
 
+fn start_recorder(directory: &Path, max_size: u64, counts: RecorderCounts) -> Recorder {
+    let stale_after = Duration::from_secs(15);
+    let config = RecorderConfig { directory: directory.to_owned(), max_size, max_age: None, stale_after };
+    Recorder::start(config, counts).unwrap()
+}
+
 impl Recorded {
     fn start(directory: &Path, max_size: u64, seed: u64) -> Self {
         let counts = RecorderCounts::default();
-        let config = RecorderConfig {
-            directory: directory.to_owned(),
-            max_size,
-            max_age: None,
-            stale_after: Duration::from_secs(15),
-        };
-        let recorder = Recorder::start(config, counts.clone()).unwrap();
+        let recorder = start_recorder(directory, max_size, counts.clone());
         let state = State::new(vec![name("m")]);
         let mut intake = Intake::new(Arc::clone(&state.slots()[0]), Duration::from_secs(15));
         intake.record_to(recorder.engine(&name("m")));
@@ -148,18 +128,22 @@ impl Recorded {
         for _ in 0..count {
             let some = self.random.below(6);
             let messages = (0..some).map(|_| self.message()).collect();
-            let after = [20, 100, 100, 100, 700, 6000][self.random.below(6) as usize];
+            let after = [20, 100, 100, 100, 700, 6000][self.random.index(6)];
             self.poll(messages, Duration::from_millis(after));
-            // This loop polls faster than any engine, so wait until the recorder has written most items.
-            support::until(|| {
-                let written = self.counts.written.get();
-                if self.sent < written + 500 { Ok(()) } else { Err(format!("{written} of {} are written", self.sent)) }
-            });
+            self.until_written(500);
         }
     }
 
+    /// Waits until fewer than `but` items are unwritten, because a test polls faster than any engine.
+    fn until_written(&self, but: u64) {
+        until(|| {
+            let written = self.counts.written.get();
+            ensure(self.sent < written + but, || format!("{written} of {} are written", self.sent))
+        });
+    }
+
     fn message(&mut self) -> Message {
-        let at = self.random.below(self.messages.len() as u64) as usize;
+        let at = self.random.index(self.messages.len());
         let mut message = self.messages[at].clone();
         let random = &mut self.random;
         match &mut message {
@@ -299,11 +283,9 @@ fn a_replay_has_the_totals_of_the_recording_for_all_kinds_of_messages() {
         assert_eq!(replayed, recorded);
         // Checks that every kind of message is in the recording.
         let lines = lines(folder.path());
-        for kind in ["record", "request_rows", "finished_request", "server_metrics"].into_iter().chain([
-            "bench_report",
-            "process",
-            "settled",
-        ]) {
+        let kinds =
+            ["record", "request_rows", "finished_request", "server_metrics", "bench_report", "process", "settled"];
+        for kind in kinds {
             assert!(lines.iter().any(|line| is_kind(line, kind)), "{kind}");
         }
     }
@@ -399,12 +381,7 @@ fn the_oldest_segments_are_deleted_and_a_replay_counts_the_rest() {
         let mut messages: Vec<Message> = (0..4).map(|_| large_entry(&mut engine.random)).collect();
         messages.push(engine.message());
         engine.poll(messages, Duration::from_millis(100));
-        // Wait, so that the recorder's queue does not overflow.
-        let sent = engine.sent;
-        until(|| {
-            let written = engine.counts.written.get();
-            ensure(written + 100 > sent, || format!("{written} of {sent} items"))
-        });
+        engine.until_written(100);
         assert!(engine.counts.bytes.get() <= MAX);
         deleted = files(folder.path()).first().is_some_and(|first| {
             first.file_name().unwrap().to_str().unwrap().split('-').next().unwrap().parse::<u64>().unwrap() >= 4
@@ -464,7 +441,7 @@ fn a_segment_that_is_cut_at_any_byte_is_read_up_to_the_last_whole_frame() {
     let mut engine = Recorded::start(folder.path(), 64 << 20, 7);
     engine.polls(4);
     // Wait, so that the items of the next polls are in another frame.
-    until(|| ensure(engine.counts.written.get() == engine.sent, || "not written".to_owned()));
+    engine.until_written(1);
     engine.polls(4);
     engine.stop();
     let file = files(folder.path()).pop().unwrap();
@@ -515,9 +492,7 @@ fn segments_of_another_format_are_named_at_the_start_and_by_each_command() {
         assert!(arguments.contains(&mixed) || answer.status.code() == Some(2), "{arguments:?}: {answer:?}");
     }
     let replay = |directory: &str| format!("replay:{directory}");
-    let refused = run(&["--gpu", "off", "--web.listen-address", "127.0.0.1:0", "--source", &replay(old)]);
-    let message = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert!(refused.status.code() == Some(2) && words.iter().all(|word| message.contains(word)), "{message}");
+    refused(2, &["--source", &replay(old)], &words);
     Daemon::start(&["--source", &replay(mixed)]).until_logged(&words);
     Daemon::start(&["--record.dir", old]).until_logged(&words);
 }
@@ -526,17 +501,7 @@ fn segments_of_another_format_are_named_at_the_start_and_by_each_command() {
 fn the_engine_of_a_recording_is_chosen_and_hostile_names_stay_in_the_directory() {
     let folder = tempfile::tempdir().unwrap();
     let directory = folder.path().join("recording");
-    let counts = RecorderCounts::default();
-    let recorder = Recorder::start(
-        RecorderConfig {
-            directory: directory.clone(),
-            max_size: 4 << 20,
-            max_age: None,
-            stale_after: Duration::from_secs(15),
-        },
-        counts,
-    )
-    .unwrap();
+    let recorder = start_recorder(&directory, 4 << 20, RecorderCounts::default());
     let names = ["../../escape", "a/b\n\0\"é", "m", "recorder.lock"];
     for (at, engine) in names.iter().enumerate() {
         let state = State::new(vec![name(engine)]);
@@ -625,10 +590,7 @@ fn assert_trace(trace: &[u8], lines: &[String]) {
 /// The page after a replay at full speed has ended.
 fn replayed_page(source: &str, iterations: u64) -> Page {
     let daemon = Daemon::start(&["--source", source, "--model", "m", "--metrics.compat", COMPAT]);
-    daemon.until(|page| {
-        let now = page.find("nv_trt_llm_iterations_total", &[]).unwrap_or(0.0) as u64;
-        ensure(now >= iterations, || format!("{now} of {iterations} iterations"))
-    });
+    daemon.until_at_least("nv_trt_llm_iterations_total", &[], iterations as f64);
     daemon.poll(&[], 2)
 }
 
@@ -670,26 +632,20 @@ fn the_page_of_a_replay_equals_that_of_the_recording_exporter() {
     assert_eq!(export(&["--from", "1h", "--engine", "m:1"]).stdout, exported.stdout);
     let nothing: serde_json::Value = serde_json::from_slice(&export(&["--until", "-1h"]).stdout).unwrap();
     assert_eq!(nothing["traceEvents"], serde_json::json!([]));
-    let wrong = export(&["--engine", "x"]);
-    assert_eq!(wrong.status.code(), Some(2));
-    assert!(String::from_utf8_lossy(&wrong.stderr).contains("choose one of m:1"));
+    refused(2, &["trtllm-doctor", "export", directory, "--engine", "x"], &["choose one of m:1"]);
 }
 
 #[test]
 fn a_replay_has_the_settings_that_a_publisher_sent() {
-    let folder = tempfile::tempdir().unwrap();
-    let [socket, directory, file] = ["socket", "recording", "sent.ndjson"].map(|name| folder.path().join(name));
+    let (socket, folder) = (Ingest::new(), tempfile::tempdir().unwrap());
+    let [directory, file] = ["recording", "sent.ndjson"].map(|name| folder.path().join(name));
     let lines = r#"{"hello":{"pid":1,"config":{"quantization":"FP8","tensor_parallel_size":2}}}
         {"iter":1,"numActiveRequests":1}
         {"iter":2,"numActiveRequests":0}
         "#;
-    let source = format!("socket:{}", socket.display());
-    let mut daemon = Daemon::start(&["--source", &source, "--model", "m", "--record.dir", directory.to_str().unwrap()]);
-    UnixStream::connect(&socket).unwrap().write_all(lines.as_bytes()).unwrap();
-    daemon.until(|page| {
-        let iterations = page.find("nv_trt_llm_iterations_total", &[]);
-        ensure(iterations == Some(2.0), || format!("{iterations:?} iterations"))
-    });
+    let mut daemon = socket.serve(&["--model", "m", "--record.dir", directory.to_str().unwrap()]);
+    socket.connect().write_all(lines.as_bytes()).unwrap();
+    daemon.until_is("nv_trt_llm_iterations_total", &[], 2.0);
     assert!(daemon.terminate().success());
     fs::write(&file, lines).unwrap();
     for source in [directory, file] {
@@ -717,10 +673,7 @@ fn kill_9_loses_at_most_a_second(after: Duration) {
     let engine = Lookalike::start(&steady(200), &[]);
     let arguments = ["--source", &engine.source(), "--record.dir", directory, "--poll.interval", "50ms"];
     let mut daemon = Daemon::start(&arguments);
-    daemon.until(|page| {
-        let now = page.find("nv_trt_llm_iterations_total", &[]).unwrap_or(0.0);
-        ensure(now > 300.0, || format!("{now} iterations"))
-    });
+    daemon.until_at_least("nv_trt_llm_iterations_total", &[], 300.0);
     std::thread::sleep(after);
     let page = daemon.page();
     let scraped = Instant::now();
@@ -744,15 +697,8 @@ fn a_second_exporter_is_refused_and_a_directory_that_cannot_be_written_is_an_err
     let folder = tempfile::tempdir().unwrap();
     let directory = folder.path().to_str().unwrap();
     let _first = Daemon::start(&["--record.dir", directory]);
-    let flags = ["--gpu", "off", "--web.listen-address", "127.0.0.1:0", "--record.dir"];
-    let second = run(&[&flags[..], &[directory]].concat());
-    assert_eq!(second.status.code(), Some(1));
-    let message = String::from_utf8_lossy(&second.stderr).into_owned();
-    assert!(message.contains(&format!("--record.dir {directory}: another exporter records into it")), "{message}");
-    let file = run(&[&flags[..], &["/proc/version/x"]].concat());
-    let message = String::from_utf8_lossy(&file.stderr).into_owned();
-    assert!(file.status.code() == Some(2) && message.contains("choose a directory"), "{message}");
-    let small = run(&[&flags[..], &[directory, "--record.max-size", "1MiB"]].concat());
-    let message = String::from_utf8_lossy(&small.stderr).into_owned();
-    assert!(small.status.code() == Some(2) && message.contains("at least 4MiB"), "{message}");
+    let taken = format!("--record.dir {directory}: another exporter records into it");
+    refused(1, &["--record.dir", directory], &[&taken]);
+    refused(2, &["--record.dir", "/proc/version/x"], &["choose a directory"]);
+    refused(2, &["--record.dir", directory, "--record.max-size", "1MiB"], &["at least 4MiB"]);
 }

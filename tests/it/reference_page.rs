@@ -16,21 +16,15 @@ use trtllm_records::schema::When;
 use trtllm_records::{IterationStats, PerfMetricsEntry, RequestStats};
 use trtllm_sources::prometheus_text::parse_server_metrics;
 
-use crate::support::daemon::{Daemon, run};
+use crate::support::daemon::{Daemon, prints};
 use crate::support::golden::same_as_golden;
 use crate::support::page::name_of;
 use crate::support::sessions::session;
 use crate::support::{self, fold_page, payload};
 
-fn catalog() -> String {
-    let output = run(&["catalog"]);
-    assert!(output.status.success());
-    String::from_utf8(output.stdout).unwrap()
-}
-
 #[test]
 fn the_reference_page_is_the_golden_output_of_the_catalog_command() {
-    let mut printed = catalog();
+    let mut printed = prints(&["catalog"]);
     // The numbers of series stand in the template of the page. They need the payloads of the tests.
     let template_path = support::root().join("src/tools/metrics.md");
     let mut template = std::fs::read_to_string(&template_path).unwrap();
@@ -122,7 +116,7 @@ fn every_name_in_the_table_of_equivalents_is_on_a_page() {
     ]);
     let page = daemon.until_state(&[], "idle");
     let names: BTreeSet<&str> = page.series.iter().map(|(series, _)| name_of(series)).collect();
-    let reference = catalog();
+    let reference = prints(&["catalog"]);
     let (_, table) = reference.split_once("\n## Names in other engines\n").unwrap();
     let rows = table.lines().take_while(|line| !line.starts_with("## ")).filter(|line| line.starts_with("| ")).skip(2);
     let rows: Vec<Vec<&str>> = rows.map(|row| row.split('|').map(str::trim).collect()).collect();
@@ -253,7 +247,7 @@ fn many_requests_create_no_series() {
 
 #[test]
 fn every_compatibility_set_names_its_readers_and_is_off_by_default() {
-    let reference = catalog();
+    let reference = prints(&["catalog"]);
     for set in ["trtllm", "vllm", "triton-core", "dcgm", "spec"] {
         assert!(reference.contains(&format!("\n| `{set}` | ")), "{set} is not described");
     }
@@ -283,7 +277,7 @@ fn every_family_of_an_engine_says_what_it_needs() {
     assert_eq!(needs("trtllm_time_to_first_token_seconds"), [When::Rows, When::Entries]);
     assert_eq!(needs("nv_trt_llm_server_time_to_first_token_seconds"), [When::Entries]);
     // Each kind of statistics must have a row in the table of the reference.
-    let reference = catalog();
+    let reference = prints(&["catalog"]);
     for statistics in CATALOG.iter().flat_map(statistics_of) {
         assert!(reference.contains(&format!("\n| `{}` | ", statistics.name())), "{statistics:?} is not explained");
     }

@@ -3,52 +3,21 @@
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::PathBuf;
 
-use crate::support;
-use crate::support::daemon::Daemon;
+use crate::support::daemon::{Daemon, Launch, refused};
+use crate::support::ingest::{Ingest, send};
+use crate::support::sessions::SESSION;
 use crate::support::{ensure, until};
 
 const SUCCESSFUL: &str = "trtllm_exporter_config_last_reload_successful";
 
-struct Config {
-    folder: tempfile::TempDir,
-    file: PathBuf,
-}
-
-impl Config {
-    fn new() -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        Self { file: folder.path().join("engines.yaml"), folder }
-    }
-
-    /// An ingest socket in the folder.
-    fn socket(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
-    }
-
-    fn write(&self, engines: &[String]) {
-        std::fs::write(&self.file, format!("engines:\n{}", engines.concat())).unwrap();
-    }
-
-    fn serve(&self) -> Daemon {
-        Daemon::start(&["--config.file", self.file.to_str().unwrap(), "--gpu", "off"])
-    }
-
-    fn socket_entry(&self, name: &str, more: &str) -> String {
-        format!("- source: socket:{}\n{more}", self.socket(name).display())
-    }
-}
-
 fn replay(model: &str) -> String {
-    let file = support::root().join("tests/fixtures/session.ndjson");
-    format!("- source: replay:{}?speed=max\n  model: {model}\n", file.display())
+    format!("- source: {SESSION}\n  model: {model}\n")
 }
 
-fn send(stream: &mut UnixStream, iterations: std::ops::RangeInclusive<u64>) {
-    for iter in iterations {
-        writeln!(stream, "{{\"iter\":{iter},\"numActiveRequests\":1}}").unwrap();
-    }
+/// The entry of an engine that publishes on this socket.
+fn entry(socket: &Ingest, more: &str) -> String {
+    format!("- source: {}\n{more}", socket.source())
 }
 
 /// False once the daemon has ended the connection.
@@ -72,21 +41,17 @@ fn until_engines(daemon: &Daemon, expected: &[(&str, u64)]) {
 
 #[test]
 fn engines_that_stay_the_same_keep_their_totals_and_connections() {
-    let config = Config::new();
-    config.write(&[replay("leaves"), config.socket_entry("a", "  model: stays\n")]);
-    let daemon = config.serve();
-    let mut stream = UnixStream::connect(config.socket("a")).unwrap();
+    let socket = Ingest::new();
+    let stays = entry(&socket, "  model: stays\n");
+    let daemon = Daemon::configured(&(replay("leaves") + &stays), &[]);
+    let mut stream = socket.connect();
     send(&mut stream, 1..=10);
-    let page = daemon.until(|page| {
-        let counted = page.find("nv_trt_llm_iterations_total", &["model=stays"]);
-        ensure(counted == Some(10.0), || format!("{counted:?}"))
-    });
+    let page = daemon.until_is("nv_trt_llm_iterations_total", &["model=stays"], 10.0);
     let replayed = page.count("nv_trt_llm_iterations_total", &["model=leaves"]);
     assert!(replayed > 0);
     assert_eq!(page.count(SUCCESSFUL, &[]), 1);
 
-    config.write(&[replay("joins"), config.socket_entry("a", "  model: stays\n")]);
-    daemon.signal("HUP");
+    daemon.reload(&(replay("joins") + &stays));
     until_engines(&daemon, &[("joins", replayed), ("stays", 10)]);
     // The connection was not interrupted.
     send(&mut stream, 11..=20);
@@ -98,17 +63,18 @@ fn engines_that_stay_the_same_keep_their_totals_and_connections() {
     daemon.until_logged(&["configuration reloaded", "added=1", "removed=1", "kept=1"]);
 
     // The page lists engines in the order of the file.
-    config.write(&[config.socket_entry("a", "  model: stays\n"), replay("joins")]);
-    daemon.signal("HUP");
+    daemon.reload(&(stays + &replay("joins")));
     until_engines(&daemon, &[("stays", 20), ("joins", replayed)]);
 }
 
 #[test]
 fn a_broken_file_changes_nothing_and_is_logged() {
-    let config = Config::new();
-    config.write(&[config.socket_entry("a", "  model: stays\n")]);
-    let daemon = config.serve();
-    let mut stream = UnixStream::connect(config.socket("a")).unwrap();
+    let socket = Ingest::new();
+    let stays = entry(&socket, "  model: stays\n");
+    let launch = Launch::new();
+    let file = launch.path("engines.yaml");
+    let daemon = launch.config(&stays).start(&[]);
+    let mut stream = socket.connect();
     send(&mut stream, 1..=5);
     until_engines(&daemon, &[("stays", 5)]);
     let broken = [
@@ -117,38 +83,30 @@ fn a_broken_file_changes_nothing_and_is_logged() {
         ("- source: trtllm-serve:http://a:1/v1\n".to_owned(), "ends in /v1"),
         ("- source: \"sim:?bogus=1\"\n".to_owned(), "bogus"),
     ];
-    for (index, (text, words)) in broken.iter().enumerate() {
-        config.write(std::slice::from_ref(text));
-        daemon.signal("HUP");
-        until(|| {
-            let logged = daemon.logged(&["configuration not reloaded", words]);
-            ensure(logged == 1, || format!("{index}: {logged} {}", daemon.stderr()))
-        });
-        daemon.until(|page| ensure(page.count(SUCCESSFUL, &[]) == 0, || "successful".to_owned()));
-        let checked = support::daemon::run(&["check-config", config.file.to_str().unwrap()]);
-        assert_eq!(checked.status.code(), Some(2), "check-config refuses it, too");
+    for (text, words) in broken {
+        daemon.reload(&text);
+        daemon.until_logged(&["configuration not reloaded", words]);
+        daemon.until_is(SUCCESSFUL, &[], 0.0);
+        refused(2, &["check-config", file.to_str().unwrap()], &[words]);
     }
-    std::fs::remove_file(&config.file).unwrap();
+    std::fs::remove_file(&file).unwrap();
     daemon.signal("HUP");
     daemon.until_logged(&["configuration not reloaded", "No such file"]);
     send(&mut stream, 6..=10);
     until_engines(&daemon, &[("stays", 10)]);
-    config.write(&[config.socket_entry("a", "  model: stays\n")]);
-    daemon.signal("HUP");
-    daemon.until(|page| ensure(page.count(SUCCESSFUL, &[]) == 1, || "still broken".to_owned()));
+    daemon.reload(&stays);
+    daemon.until_is(SUCCESSFUL, &[], 1.0);
     until_engines(&daemon, &[("stays", 10)]);
 }
 
 #[test]
 fn a_socket_whose_engine_is_renamed_is_opened_again() {
-    let config = Config::new();
-    config.write(&[config.socket_entry("a", "  model: before\n")]);
-    let daemon = config.serve();
-    let mut stream = UnixStream::connect(config.socket("a")).unwrap();
+    let socket = Ingest::new();
+    let daemon = Daemon::configured(&entry(&socket, "  model: before\n"), &[]);
+    let mut stream = socket.connect();
     send(&mut stream, 1..=5);
     until_engines(&daemon, &[("before", 5)]);
-    config.write(&[config.socket_entry("a", "")]);
-    daemon.signal("HUP");
+    daemon.reload(&entry(&socket, ""));
     until_engines(&daemon, &[]);
     // Without a model in the configuration, each publisher of the socket names its engine. Until the old listener has
     // ended it may still take a connection, and ends it then; a publisher connects again.
@@ -158,7 +116,7 @@ fn a_socket_whose_engine_is_renamed_is_opened_again() {
         stream = match open {
             Some(open) => Some(open),
             None => {
-                let mut new = UnixStream::connect(config.socket("a")).map_err(|error| error.to_string())?;
+                let mut new = UnixStream::connect(socket.path()).map_err(|error| error.to_string())?;
                 writeln!(new, "{{\"hello\":{{\"model\":\"named\"}}}}").map_err(|error| error.to_string())?;
                 Some(new)
             }
@@ -169,39 +127,32 @@ fn a_socket_whose_engine_is_renamed_is_opened_again() {
     send(stream.as_mut().unwrap(), 1..=3);
     until_engines(&daemon, &[("named", 3)]);
     // A configured engine cannot use the name of a publisher.
-    config.write(&[config.socket_entry("a", ""), replay("named")]);
-    daemon.signal("HUP");
+    daemon.reload(&(entry(&socket, "") + &replay("named")));
     daemon.until_logged(&["configuration not reloaded", "named"]);
     until_engines(&daemon, &[("named", 3)]);
     // When a socket is removed, its engines are removed too.
-    config.write(&[replay("other")]);
-    daemon.signal("HUP");
-    daemon.until(|page| {
-        let named = page.find("nv_trt_llm_iterations_total", &["model=named"]);
-        ensure(named.is_none(), || format!("{named:?}"))
-    });
-    assert!(!config.socket("a").exists(), "the socket is removed");
+    daemon.reload(&replay("other"));
+    daemon.until_shown("nv_trt_llm_iterations_total", &["model=named"], false);
+    assert!(!socket.path().exists(), "the socket is removed");
 }
 
 #[test]
 fn a_new_source_that_cannot_be_opened_ends_nothing_and_is_tried_at_the_next_reload() {
-    let config = Config::new();
-    config.write(&[config.socket_entry("a", "  model: stays\n")]);
-    let mut daemon = config.serve();
-    let mut stream = UnixStream::connect(config.socket("a")).unwrap();
+    let [first, second] = [Ingest::new(), Ingest::new()];
+    let stays = entry(&first, "  model: stays\n");
+    let mut daemon = Daemon::configured(&stays, &[]);
+    let mut stream = first.connect();
     send(&mut stream, 1..=5);
-    let taken = UnixListener::bind(config.socket("b")).unwrap();
-    let both = [config.socket_entry("a", "  model: stays\n"), config.socket_entry("b", "  model: joins\n")];
-    config.write(&both);
-    daemon.signal("HUP");
+    let taken = UnixListener::bind(second.path()).unwrap();
+    daemon.reload(&(stays + &entry(&second, "  model: joins\n")));
     daemon.until_logged(&["cannot be opened", "another process listens on it"]);
-    daemon.until(|page| ensure(page.count(SUCCESSFUL, &[]) == 0, || "successful".to_owned()));
+    daemon.until_is(SUCCESSFUL, &[], 0.0);
     drop(taken);
-    std::fs::remove_file(config.socket("b")).unwrap();
+    std::fs::remove_file(second.path()).unwrap();
     daemon.signal("HUP");
-    let mut other = until(|| UnixStream::connect(config.socket("b")).map_err(|error| error.to_string()));
+    let mut other = second.connect();
     send(&mut other, 1..=7);
     until_engines(&daemon, &[("stays", 5), ("joins", 7)]);
-    daemon.until(|page| ensure(page.count(SUCCESSFUL, &[]) == 1, || "not successful".to_owned()));
+    daemon.until_is(SUCCESSFUL, &[], 1.0);
     assert_eq!(daemon.terminate().code(), Some(0), "{}", daemon.stderr());
 }

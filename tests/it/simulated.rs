@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use crate::support::daemon::{Daemon, Launch};
+use crate::support::daemon::{Daemon, prints};
 use crate::support::ensure;
 use crate::support::page::Page;
 
@@ -15,11 +15,7 @@ const KEPT: u64 = 1000;
 
 fn finished() -> (Daemon, Page) {
     let daemon = Daemon::start(&["--source", FINITE, "--model", "demo"]);
-    let page = daemon.until(|page| {
-        let completed = page.count("nv_trt_llm_requests_completed_total", &[]);
-        ensure(completed >= 100, || format!("{completed} of 100 requests completed"))
-    });
-    drop(page);
+    daemon.until_at_least("nv_trt_llm_requests_completed_total", &[], 100.0);
     daemon.until_state(&[], "idle");
     // Requests count once it is known which source tells what.
     let page = daemon.until(|page| {
@@ -44,10 +40,7 @@ fn every_request_of_a_finite_load_is_started_and_completed_once() {
     // The exporter waits some seconds before it observes requests, because the engine could still send exact times.
     // Requests of the first iteration have no times, because they may have started long before. There is one such
     // request, or more on a busy machine.
-    let page = daemon.until(|page| {
-        let timed = page.count("nv_trt_llm_e2e_request_latency_seconds_count", &[]);
-        ensure(timed >= 95, || format!("{timed} requests timed"))
-    });
+    let page = daemon.until_at_least("nv_trt_llm_e2e_request_latency_seconds_count", &[], 95.0);
     // On the engine's clock, no request takes ten seconds. A latency of more than that would contain idle time between
     // requests.
     let slow = page.count("nv_trt_llm_e2e_request_latency_seconds_count", &[])
@@ -57,27 +50,15 @@ fn every_request_of_a_finite_load_is_started_and_completed_once() {
 }
 
 #[test]
-fn the_page_the_log_and_the_api_call_the_engine_simulated() {
-    let daemon = Daemon::start(&["--source", "sim:"]);
-    daemon.until_state(&[], "busy");
-    assert_eq!(daemon.page().get("nv_trt_llm_engine_info", &["simulated=true", "source=sim"]), 1.0);
-    daemon.until_logged(&["simulated", "level=info"]);
-    assert!(daemon.text("/api/v1/engines").contains("\"simulated\":true"));
-    assert_eq!(daemon.get("/readyz").status, 200);
-}
-
-#[test]
 fn a_scenario_runs_for_each_backend() {
     for (name, backend) in [("context-work", "pytorch"), ("context-work-cpp", "tensorrt")] {
         let source = format!("sim:?scenario={name}&seed=2&speed=5");
         let daemon = Daemon::start(&["--source", &source, "--model", name]);
-        let page = daemon.until(|page| {
-            let completed = page.count("nv_trt_llm_requests_completed_total", &[]);
-            ensure(completed >= 20, || format!("{completed} of 20 requests completed"))
-        });
-        let labels = [format!("backend={backend}"), "simulated=true".to_owned(), "source=sim".to_owned()];
-        let labels: Vec<&str> = labels.iter().map(String::as_str).collect();
+        let page = daemon.until_at_least("nv_trt_llm_requests_completed_total", &[], 20.0);
+        let labels = [&*format!("backend={backend}"), "simulated=true", "source=sim"];
         assert_eq!(page.get("nv_trt_llm_engine_info", &labels), 1.0, "{name}");
+        daemon.until_logged(&["simulated", "level=info"]);
+        assert_eq!(daemon.engine()["simulated"], true);
         // The requests of this scenario have long prompts and short answers.
         let context = page.count("nv_trt_llm_context_tokens_total", &[]);
         assert!(context > 20 * page.count("nv_trt_llm_generation_tokens_total", &[]), "{name}: {context}");
@@ -85,15 +66,9 @@ fn a_scenario_runs_for_each_backend() {
     }
 }
 
-fn printed(arguments: &[&str]) -> String {
-    let output = Launch::new().run(arguments);
-    assert!(output.status.success(), "{arguments:?}: {output:?}");
-    String::from_utf8(output.stdout).unwrap()
-}
-
 /// The rows of `catalog --scenarios`: first the scenarios, then the drills.
 fn listed(more: &[&str]) -> [Vec<Value>; 2] {
-    let json = printed(&[&["catalog", "--scenarios", "--format", "json"], more].concat());
+    let json = prints(&[&["catalog", "--scenarios", "--format", "json"], more].concat());
     let rows: Vec<Value> = serde_json::from_str(&json).unwrap();
     let (drills, scenarios) = rows.into_iter().partition(|row| row["name"].as_str().unwrap().starts_with("drill-"));
     [scenarios, drills]
@@ -101,8 +76,8 @@ fn listed(more: &[&str]) -> [Vec<Value>; 2] {
 
 #[test]
 fn the_scenarios_are_listed_with_the_cause_that_is_expected_of_the_verdict() {
-    let list = printed(&["--source", "sim:?scenario=list"]);
-    assert_eq!(list, printed(&["catalog", "--scenarios"]));
+    let list = prints(&["--source", "sim:?scenario=list"]);
+    assert_eq!(list, prints(&["catalog", "--scenarios"]));
     let [scenarios, drills] = listed(&[]);
     assert!(scenarios.iter().filter(|scenario| scenario["cause"] != "none").count() >= 60);
     assert!(scenarios.iter().filter(|scenario| scenario["cause"] == "none").count() >= 24);
@@ -118,7 +93,7 @@ fn the_scenarios_are_listed_with_the_cause_that_is_expected_of_the_verdict() {
 #[test]
 fn a_drill_is_listed_without_its_answer_unless_the_answers_are_asked_for() {
     let [scenarios, drills] = listed(&[]);
-    let list = printed(&["catalog", "--scenarios"]);
+    let list = prints(&["catalog", "--scenarios"]);
     for (number, drill) in (1..=10).zip(&drills) {
         let row = format!("| `drill-{number}` | pytorch |  | An incident: find out what it is. |\n");
         assert!(list.contains(&row), "{list}");
@@ -147,11 +122,8 @@ fn nothing_that_is_served_names_the_scenario_of_a_drill() {
     let engine = |drill: &Value| {
         format!("- {{source: 'sim:?scenario={0}&speed=5', model: {0}}}\n", drill["name"].as_str().unwrap())
     };
-    let launch = Launch::new();
-    let config = launch.path("drills.yaml");
-    std::fs::write(&config, format!("engines:\n{}", drills.iter().map(engine).collect::<String>())).unwrap();
-    let arguments = ["--config.file", config.to_str().unwrap(), "--metrics.profile", "full", "--log.level", "debug"];
-    let daemon = launch.start(&arguments);
+    let engines: String = drills.iter().map(engine).collect();
+    let daemon = Daemon::configured(&engines, &["--metrics.profile", "full", "--log.level", "debug"]);
     daemon.until(|page| {
         let idle = |drill: &&Value| {
             let model = format!("model={}", drill["name"].as_str().unwrap());

@@ -14,15 +14,12 @@ fn engine(more: &str) -> String {
 /// between steps.
 fn shows_the_times_of_steps(engine: &Lookalike, source: &str, gaps: &str) {
     let daemon = Daemon::start(&["--source", source]);
-    daemon.until(|page| ensure(page.get("trtllm_exporter_source_up", &[]) == 1.0, || "not up".to_owned()));
+    daemon.until_up(&[]);
     engine.resume();
     until(|| ensure(engine.truth().count("perf_metrics") >= 20, || "few requests have ended".to_owned()));
     engine.stop();
     let ended = engine.truth().count("perf_metrics");
-    let page = daemon.until(|page| {
-        let shown = page.find("nv_trt_llm_e2e_request_latency_seconds_count", &[]);
-        ensure(shown == Some(ended as f64), || format!("{shown:?} of {ended} requests"))
-    });
+    let page = daemon.until_is("nv_trt_llm_e2e_request_latency_seconds_count", &[], ended as f64);
     let truth = engine.truth();
     let near = |name: &str, labels: &[&str], meant: f64| {
         let shown = page.get(name, labels);

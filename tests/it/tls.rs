@@ -12,8 +12,8 @@ use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
 use tokio_rustls::rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
+use crate::connections::a_thousand_slow_clients_are_closed;
 use crate::support::daemon::Daemon;
-use crate::support::http::closed;
 use crate::support::page::Page;
 use crate::support::pki::{Authority, Pki, TLS, local, users};
 use crate::support::prometheus::{Prometheus, prometheus_2, prometheus_3};
@@ -141,35 +141,9 @@ fn prometheus_refuses_our_expired_certificate_and_we_count_the_failed_handshake(
 fn a_thousand_stalled_handshakes_are_closed_by_their_deadline_and_other_scrapes_succeed() {
     let pki = Pki::new();
     let daemon = pki.serve(TLS);
-    for _ in 0..5 {
-        scrape(&pki, &daemon);
-    }
-    let before = daemon.peak_memory();
-    let mut slow: Vec<TcpStream> = (0..1000)
-        .map(|_| {
-            let mut stream = TcpStream::connect(&daemon.address).unwrap();
-            // Sends the start of a ClientHello of 16 KiB. The write fails if the daemon has already closed this
-            // connection to make room for another.
-            let _ = stream.write_all(&[22, 3, 1, 0x40, 0, 1, 0, 0x3f, 0xfc, 3, 3]);
-            stream
-        })
-        .collect();
-    until(|| {
-        for stream in &mut slow {
-            let _ = stream.write_all(&[0]);
-        }
-        scrape(&pki, &daemon);
-        slow.retain_mut(|stream| !closed(stream));
-        ensure(slow.is_empty(), || format!("{} are still connected", slow.len()))
-    });
-    until(|| {
-        let page = scrape(&pki, &daemon);
-        let (timeout, overloaded) = (page.refused("timeout"), page.refused("overloaded"));
-        let counted = timeout >= 200 && timeout + overloaded >= 1000;
-        ensure(counted, || format!("{timeout} were closed by their deadline, {overloaded} to make room"))
-    });
-    let grown = daemon.peak_memory().saturating_sub(before);
-    assert!(grown < 20 << 20, "memory grew by {grown} bytes");
+    // The start of a ClientHello of 16 KiB.
+    let start = [22, 3, 1, 0x40, 0, 1, 0, 0x3f, 0xfc, 3, 3];
+    a_thousand_slow_clients_are_closed(&daemon, &start, 0, || scrape(&pki, &daemon));
 }
 
 #[test]

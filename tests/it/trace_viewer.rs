@@ -6,7 +6,7 @@ use std::process::Command;
 use serde_json::Value;
 
 use crate::support;
-use crate::support::daemon::{Daemon, doctor};
+use crate::support::daemon::{Launch, doctor};
 use crate::support::lookalike::{Lookalike, often_idle};
 use crate::support::standin::Standin;
 use crate::support::{ensure, until};
@@ -38,29 +38,12 @@ fn perfetto_reads_every_event_of_a_trace() {
     let recording = folder.path().join("recording");
     let engine = Lookalike::start(&often_idle(200), &[]);
     let standin = Standin::new(&format!("gpus=2\n{}", include_str!("../fixtures/busy_gpu.state")));
-    let config = folder.path().join("engines.yaml");
-    let engines = format!(
-        "engines:\n- source: {:?}\n  model: m\n  gpus: [GPU-00000000-0000-4000-8000-000000000000]\n",
-        engine.source()
-    );
-    std::fs::write(&config, engines).unwrap();
-    let library = standin.library();
-    let [config, library, recording] = [&config, &library, &recording].map(|path| path.to_str().unwrap());
-    let mut daemon = Daemon::start(&[
-        "--config.file",
-        config,
-        "--gpu.interval",
-        "100ms",
-        "--gpu.library",
-        library,
-        "--record.dir",
-        recording,
-    ]);
-    daemon.until(|page| {
-        let iterations = page.find("nv_trt_llm_iterations_total", &[]).unwrap_or(0.0);
-        let requests = page.find("nv_trt_llm_e2e_request_latency_seconds_count", &[]).unwrap_or(0.0);
-        ensure(iterations > 400.0 && requests > 5.0, || format!("{iterations} iterations, {requests} requests"))
-    });
+    let engines =
+        format!("- source: {:?}\n  model: m\n  gpus: [GPU-00000000-0000-4000-8000-000000000000]\n", engine.source());
+    let recording = recording.to_str().unwrap();
+    let mut daemon = Launch::new().config(&engines).gpus(&standin).start(&["--record.dir", recording]);
+    daemon.until_at_least("nv_trt_llm_iterations_total", &[], 400.0);
+    daemon.until_at_least("nv_trt_llm_e2e_request_latency_seconds_count", &[], 6.0);
     let trace = folder.path().join("trace.json");
     let export = || {
         let file = trace.to_str().unwrap();

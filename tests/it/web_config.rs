@@ -5,16 +5,16 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io::{ErrorKind, Write as _};
 use std::net::TcpStream;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use rcgen::SanType;
 
-use crate::support;
-use crate::support::daemon::{self, Daemon};
+use crate::support::daemon::{self, Daemon, refused};
 use crate::support::page::Page;
 use crate::support::pki::{Authority, Pki, TLS, local, users};
+use crate::support::prometheus::prometheus_3;
 use crate::support::sessions::SESSION;
 use crate::support::{ensure, program, until};
 
@@ -65,8 +65,11 @@ fn status(daemon: &Daemon, ca: &str, arguments: &[&str]) -> Result<u16, String> 
     curl(&arguments).map(|(status, _)| status)
 }
 
-fn promtool_3() -> PathBuf {
-    support::tool("TRTLLM_TEST_PROMETHEUS3", "prometheus3/usr/bin/prometheus").with_file_name("promtool")
+/// The status of `/metrics` for a client with this certificate, or without one.
+fn status_for(daemon: &Daemon, pki: &Pki, client: &str) -> Result<u16, String> {
+    let (certificate, key) = (pki.path(&format!("{client}.pem")), pki.path(&format!("{client}.key")));
+    let arguments = ["--cert", &certificate, "--key", &key];
+    status(daemon, &pki.path("ca.pem"), if client.is_empty() { &[] } else { &arguments })
 }
 
 fn files() -> BTreeSet<String> {
@@ -83,7 +86,9 @@ fn every_file_is_valid_exactly_if_promtool_accepts_it() {
         let text = fs::read_to_string(Path::new(FIXTURES).join(&name)).unwrap();
         let path = pki.write(&name, &text);
         let good = name.ends_with(".good.yml");
-        for (promtool, knows_all_keys) in [(program("promtool"), false), (promtool_3(), true)] {
+        for (promtool, knows_all_keys) in
+            [(program("promtool"), false), (prometheus_3().with_file_name("promtool"), true)]
+        {
             let output = Command::new(promtool).args(["check", "web-config", &path]).output().unwrap();
             let accepted = output.status.success();
             let stricter = STRICTER.contains(&name.as_str()) && accepted;
@@ -106,10 +111,7 @@ fn an_invalid_or_missing_file_is_fatal_at_start_up() {
     let name = "user_hash_cost.bad.yml";
     let invalid = pki.write(name, &fs::read_to_string(Path::new(FIXTURES).join(name)).unwrap());
     for (path, words) in [(invalid.as_str(), name), ("/absent", "--web.config.file /absent: cannot be read")] {
-        let output = daemon::run(&["--gpu", "off", "--web.listen-address", "127.0.0.1:0", "--web.config.file", path]);
-        let stderr = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(2), "{stderr}");
-        assert!(stderr.contains("trtllm-exporter: --web.config.file") && stderr.contains(words), "{stderr}");
+        refused(2, &["--web.config.file", path], &["trtllm-exporter: --web.config.file", words]);
     }
 }
 
@@ -231,12 +233,7 @@ fn plain_http_on_the_tls_port_gets_an_explanation_and_is_counted() {
 /// with another name.
 fn accepted(pki: &Pki, policy: &str) -> [bool; 5] {
     let daemon = pki.serve(&format!("{TLS}{policy}"));
-    ["", "stranger", "expired", "client", "other"].map(|client| {
-        let (certificate, key) = (pki.path(&format!("{client}.pem")), pki.path(&format!("{client}.key")));
-        let arguments = ["--cert", &certificate, "--key", &key];
-        let arguments = if client.is_empty() { &[][..] } else { &arguments[..] };
-        status(&daemon, &pki.path("ca.pem"), arguments).is_ok_and(|status| status == 200)
-    })
+    ["", "stranger", "expired", "client", "other"].map(|client| status_for(&daemon, pki, client) == Ok(200))
 }
 
 #[test]
@@ -273,15 +270,11 @@ fn the_client_ca_file_may_contain_a_clients_own_certificate() {
     pki.write("clients.pem", &certificates.concat());
     let daemon =
         pki.serve(&format!("{TLS}  client_auth_type: RequireAndVerifyClientCert\n  client_ca_file: clients.pem\n"));
-    let status_of = |client: &str| {
-        let (certificate, key) = (pki.path(&format!("{client}.pem")), pki.path(&format!("{client}.key")));
-        status(&daemon, &pki.path("ca.pem"), &["--cert", &certificate, "--key", &key])
-    };
-    assert_eq!(status_of("self"), Ok(200));
-    assert!(status_of("self-expired").is_err());
+    assert_eq!(status_for(&daemon, &pki, "self"), Ok(200));
+    assert!(status_for(&daemon, &pki, "self-expired").is_err());
     // The client must still prove that it has the private key.
     fs::copy(pki.path("self-expired.key"), pki.path("self.key")).unwrap();
-    assert!(status_of("self").is_err());
+    assert!(status_for(&daemon, &pki, "self").is_err());
 }
 
 #[test]
@@ -296,12 +289,9 @@ fn allowed_sans_may_be_ip_addresses_mail_addresses_and_uris() {
          ['2001:db8::7', ops@example.org, 'spiffe://example.org/prometheus']\n"
     ));
     for client in ["address", "mail", "uri"] {
-        let (certificate, key) = (pki.path(&format!("{client}.pem")), pki.path(&format!("{client}.key")));
-        assert_eq!(status(&daemon, &pki.path("ca.pem"), &["--cert", &certificate, "--key", &key]), Ok(200), "{client}");
+        assert_eq!(status_for(&daemon, &pki, client), Ok(200), "{client}");
     }
-    let (certificate, key) = (pki.path("server.pem"), pki.path("server.key"));
-    let refused = status(&daemon, &pki.path("ca.pem"), &["--cert", &certificate, "--key", &key]);
-    assert!(refused.is_err(), "{refused:?}");
+    assert!(status_for(&daemon, &pki, "server").is_err(), "a name that is not listed");
 }
 
 #[test]
@@ -363,16 +353,15 @@ fn a_file_that_becomes_invalid_makes_every_request_fail_until_it_is_fixed() {
     let page = format!("http://{}/metrics", daemon.address);
     let now = || curl(&["--user", "ann:open sesame", &page]).unwrap().0;
     assert_eq!(now(), 200);
-    for broken in ["basic_auth_users: {", "no_such_key: 1\n", "", "basic_auth_users:\n"] {
-        pki.write("web.yml", broken);
-        until(|| ensure(now() == 500, || format!("{broken:?} is not detected")));
-        assert_eq!(curl(&[&page]).unwrap().0, 500, "{broken:?} removes the password");
-        pki.write("web.yml", &good);
-        until(|| ensure(now() == 200, || format!("the fix of {broken:?} is not detected")));
-    }
-    until(|| ensure(daemon.logged(&["level=error", "refusing all requests"]) == 4, || daemon.stderr()));
-    until(|| ensure(daemon.logged(&["is valid again"]) == 4, || daemon.stderr()));
-    assert!(Page::parse(&curl(&["--user", "ann:open sesame", &page]).unwrap().1).refused("web_config") >= 8);
+    // An empty file would remove the password.
+    pki.write("web.yml", "");
+    until(|| ensure(now() == 500, || "the change is not detected".to_owned()));
+    assert_eq!(curl(&[&page]).unwrap().0, 500);
+    pki.write("web.yml", &good);
+    until(|| ensure(now() == 200, || "the fix is not detected".to_owned()));
+    daemon.until_logged(&["level=error", "refusing all requests"]);
+    daemon.until_logged(&["is valid again"]);
+    assert!(Page::parse(&curl(&["--user", "ann:open sesame", &page]).unwrap().1).refused("web_config") >= 2);
     // After a change, only the new password is accepted.
     pki.write("web.yml", &format!("basic_auth_users:\n  ann: {}\n", bcrypt::hash("changed", 4).unwrap()));
     until(|| ensure(now() == 401, || "the old password is still accepted".to_owned()));

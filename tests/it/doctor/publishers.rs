@@ -2,49 +2,44 @@
 
 use std::io::Write as _;
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use crate::support::daemon::Daemon;
-use crate::support::until;
+use crate::support::ingest::Ingest;
 
 /// Pause between two iterations of an engine.
 const PERIOD: Duration = Duration::from_millis(20);
 
 pub(crate) struct Publishers {
     pub(crate) daemon: Daemon,
-    socket: PathBuf,
+    socket: Ingest,
     engines: Vec<(String, UnixStream)>,
     control: Arc<Mutex<Control>>,
     thread: Option<JoinHandle<Vec<(String, UnixStream)>>>,
-    _folder: tempfile::TempDir,
 }
 
 #[derive(Default)]
 struct Control {
     stop: bool,
-    /// The engine that restarts, and the time of the restart.
-    restart: Option<(String, Instant)>,
+    /// The engine that restarts.
+    restart: Option<String>,
 }
 
 impl Publishers {
     pub(crate) fn new() -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let socket = folder.path().join("ingest.sock");
-        let daemon = Daemon::start(&["--source", &format!("socket:{}", socket.display()), "--stale-after", "3s"]);
-        Self { daemon, socket, engines: Vec::new(), control: Arc::default(), thread: None, _folder: folder }
+        let socket = Ingest::new();
+        let daemon = socket.serve(&["--stale-after", "3s"]);
+        Self { daemon, socket, engines: Vec::new(), control: Arc::default(), thread: None }
     }
 
     pub(crate) fn add(&mut self, name: &str) {
-        let mut stream = connect(&self.socket);
         // The records of the PyTorch engine do not contain the limit of the tokens.
         let hello = json!({"model": name, "pid": 100 + self.engines.len(), "config": {"max_num_tokens": 2048}});
-        writeln!(stream, "{}", json!({"hello": hello})).unwrap();
-        self.engines.push((name.to_owned(), stream));
+        self.engines.push((name.to_owned(), self.socket.publisher(&hello.to_string())));
     }
 
     /// Lets all engines run until [`Publishers::stop`].
@@ -57,8 +52,7 @@ impl Publishers {
                 if now.stop {
                     break;
                 }
-                let due = now.restart.as_ref().is_some_and(|(_, at)| Instant::now() >= *at);
-                let restarts = if due { now.restart.take().map(|(name, _)| name) } else { None };
+                let restarts = now.restart.take();
                 drop(now);
                 for (name, stream) in &mut engines {
                     if restarts.as_ref() == Some(name) {
@@ -74,8 +68,8 @@ impl Publishers {
         }));
     }
 
-    pub(crate) fn restart_soon(&self, name: &str, after: Duration) {
-        self.control.lock().unwrap().restart = Some((name.to_owned(), Instant::now() + after));
+    pub(crate) fn restart(&self, name: &str) {
+        self.control.lock().unwrap().restart = Some(name.to_owned());
     }
 
     /// Lets all engines hang. Their publishers stay connected.
@@ -91,13 +85,9 @@ impl Drop for Publishers {
     }
 }
 
-fn connect(socket: &Path) -> UnixStream {
-    until(|| UnixStream::connect(socket).map_err(|error| error.to_string()))
-}
-
 /// Publishes some records of a healthy engine.
-pub(crate) fn send_some(socket: &Path) {
-    let mut stream = connect(socket);
+pub(crate) fn send_some(socket: &Ingest) {
+    let mut stream = socket.connect();
     for line in (1..50).flat_map(|iter| lines("healthy", iter)) {
         writeln!(stream, "{line}").unwrap();
     }

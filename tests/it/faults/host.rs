@@ -7,6 +7,7 @@ use std::process::Command;
 
 use super::engine::Engine;
 use crate::support::daemon::{BINARY, Daemon, Launch, run};
+use crate::support::ingest::Ingest;
 use crate::support::{self, ensure};
 
 /// Each case has a command line, the expected exit code, and text that the message must contain.
@@ -64,8 +65,10 @@ fn a_start_that_cannot_succeed_ends_with_one_message_that_names_the_flag() {
         "a Unix address that is served",
         &["--web.listen-address", &format!("unix:{}", path("served.sock"))],
         1,
-        "another process",
+        "another process listens on it; choose another address with --web.listen-address",
     );
+    let file = format!("unix:{}", path("text"));
+    add("a Unix address that is a file", &["--web.listen-address", &file], 2, "--web.listen-address");
     add(
         "a health address in use",
         &["--web.listen-address", "127.0.0.1:0", "--web.health-address", &address],
@@ -75,32 +78,18 @@ fn a_start_that_cannot_succeed_ends_with_one_message_that_names_the_flag() {
     for (name, file) in
         [("a folder", "folder"), ("in a folder that does not exist", "none/port"), ("below a file", "text/port")]
     {
-        let arguments =
-            ["--web.listen-address", "127.0.0.1:0", "--gpu", "off", "--source", "sim:", "--web.port-file", &path(file)];
         let code = if file == "folder" { 1 } else { 2 };
+        let arguments = ["--source", "sim:", "--web.port-file", &path(file)];
         add(&format!("--web.port-file is {name}"), &arguments, code, "--web.port-file");
     }
-    let read_only =
-        ["--web.listen-address", "127.0.0.1:0", "--gpu", "off", "--source", "sim:", "--web.port-file", "/proc/port"];
+    let read_only = ["--source", "sim:", "--web.port-file", "/proc/port"];
     add("--web.port-file on a read-only file system", &read_only, 1, "--web.port-file");
-    add("--web.systemd-socket without systemd", &["--web.systemd-socket"], 1, "--web.systemd-socket");
+    let no_socket = "--web.systemd-socket: systemd passed no socket";
+    add("--web.systemd-socket without systemd", &["--web.systemd-socket"], 1, no_socket);
     add("a user id that is a name", &["--ingest.allow-uid", "root"], 2, "--ingest.allow-uid");
     add("a negative user id", &["--ingest.allow-uid=-1"], 2, "--ingest.allow-uid");
-    add(
-        "a GPU library that is text",
-        &[
-            "--gpu",
-            "required",
-            "--gpu.library",
-            &path("text"),
-            "--source",
-            "sim:",
-            "--web.listen-address",
-            "127.0.0.1:0",
-        ],
-        1,
-        "gpu",
-    );
+    let library = ["--gpu", "required", "--gpu.library", &path("text"), "--source", "sim:"];
+    add("a GPU library that is text", &library, 1, "gpu");
     let (count, mut wrong) = (faults.len(), Vec::new());
     for (name, arguments, code, words) in faults {
         let mut arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
@@ -144,16 +133,14 @@ fn behind(script: &str) -> Launch {
 #[test]
 fn with_few_descriptors_fewer_peers_connect_and_the_daemon_goes_on() {
     for limit in [32, 64] {
-        let folder = tempfile::tempdir().unwrap();
-        let (socket, kept) = (folder.path().join("ingest.sock"), folder.path().join("kept"));
-        let (source, engine) = (format!("socket:{}", socket.display()), Engine::start());
-        let kept = kept.to_str().unwrap();
-        let arguments = ["--source", &source, "--source", &engine.source(), "--model", "a", "--model", "b"];
+        let (socket, kept, engine) = (Ingest::new(), tempfile::tempdir().unwrap(), Engine::start());
+        let kept = kept.path().to_str().unwrap();
+        let arguments = ["--source", &socket.source(), "--source", &engine.source(), "--model", "a", "--model", "b"];
         let daemon = behind(&format!("ulimit -n {limit}"))
             .start(&[&arguments[..], &["--record.dir", kept, "--poll.interval", "20ms"]].concat());
         let clients: Vec<_> = (0..100).filter_map(|_| std::net::TcpStream::connect(&daemon.address).ok()).collect();
         let publishers: Vec<_> =
-            (0..100).filter_map(|_| std::os::unix::net::UnixStream::connect(&socket).ok()).collect();
+            (0..100).filter_map(|_| std::os::unix::net::UnixStream::connect(socket.path()).ok()).collect();
         let sent = engine.handed_out();
         support::until(|| {
             let answer = support::http::request("GET", &daemon.address, "/metrics", &[], b"");
@@ -198,9 +185,14 @@ fn the_port_file_follows_no_link_and_waits_for_no_pipe() {
 fn a_limit_of_the_size_of_files_is_a_failed_write_and_no_signal_that_ends_the_daemon() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("port").display().to_string();
-    let arguments =
-        ["--web.listen-address", "127.0.0.1:0", "--gpu", "off", "--source", "sim:", "--web.port-file", &file];
-    let output = behind("ulimit -f 0").run(&arguments);
+    let output = behind("ulimit -f 0").run(&[
+        "--web.listen-address",
+        "127.0.0.1:0",
+        "--source",
+        "sim:",
+        "--web.port-file",
+        &file,
+    ]);
     let message = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{:?}: {message}", output.status);
     assert!(message.contains("--web.port-file") && message.contains("File too large"), "{message}");

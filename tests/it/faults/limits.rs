@@ -50,9 +50,7 @@ fn a_log_on_a_full_disk_stops_nothing_and_goes_on_when_there_is_space() {
     while dropped() == 0 {
         models += 1;
         let hello = format!("{{\"hello\":{{\"model\":\"{}-{models}\"}}}}\n", "m".repeat(40));
-        let mut publisher = std::os::unix::net::UnixStream::connect(&scene.socket).unwrap();
-        publisher.write_all(hello.as_bytes()).unwrap();
-        drop(publisher);
+        scene.socket.connect().write_all(hello.as_bytes()).unwrap();
         scene.daemon.signal("HUP");
         assert!(models < 10_000, "{}", log());
     }

@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use super::engine::record;
 use super::scene::Scene;
-use crate::support::daemon::Daemon;
+use crate::support::ingest::Ingest;
 use crate::support::{ensure, until};
 
 impl Scene {
     fn connect(&self) -> UnixStream {
-        UnixStream::connect(&self.socket).unwrap()
+        self.socket.connect()
     }
 
     /// Sends `bytes` over a new connection and closes it.
@@ -113,7 +113,7 @@ pub(super) fn invalid_lines(scene: &Scene) {
     );
     scene.fault("publishers", "a datagram", &harmless, |scene| {
         let socket = UnixDatagram::unbound().unwrap();
-        assert!(socket.send_to(b"{\"iter\":1}", &scene.socket).is_err());
+        assert!(socket.send_to(b"{\"iter\":1}", scene.socket.path()).is_err());
     });
 }
 
@@ -133,17 +133,13 @@ pub(super) fn hellos_that_are_cut_at_any_byte(scene: &Scene) {
 
 #[test]
 fn silent_publishers_make_room_for_an_honest_one_and_are_counted() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("ingest.sock");
-    let daemon = Daemon::start(&["--source", &format!("socket:{}", path.display()), "--model", "m"]);
-    let silent: Vec<UnixStream> = (0..256).map(|_| UnixStream::connect(&path).unwrap()).collect();
-    daemon.until(|page| {
-        let connected = page.get("trtllm_exporter_ingest_connections", &[]);
-        ensure(connected == 256.0, || format!("{connected} connections"))
-    });
+    let socket = Ingest::new();
+    let daemon = socket.serve(&["--model", "m"]);
+    let silent: Vec<UnixStream> = (0..256).map(|_| socket.connect()).collect();
+    daemon.until_is("trtllm_exporter_ingest_connections", &[], 256.0);
     // A new publisher waits in the backlog or is refused until the daemon disconnects one of the silent publishers.
     until(|| {
-        let mut honest = UnixStream::connect(&path).unwrap();
+        let mut honest = socket.connect();
         let sent = honest.write_all((record(1) + "\n").as_bytes());
         let _ = honest.shutdown(Shutdown::Write);
         let _ = honest.read(&mut [0]);
@@ -158,13 +154,11 @@ fn silent_publishers_make_room_for_an_honest_one_and_are_counted() {
 
 #[test]
 fn only_listed_users_may_publish() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("ingest.sock");
-    let source = format!("socket:{}", path.display());
+    let socket = Ingest::new();
     let own = rustix::process::getuid().as_raw();
     for (listed, counted) in [(own + 1, 0.0), (own, 1.0)] {
-        let daemon = Daemon::start(&["--source", &source, "--ingest.allow-uid", &listed.to_string()]);
-        let mut stream = UnixStream::connect(&path).unwrap();
+        let daemon = socket.serve(&["--ingest.allow-uid", &listed.to_string()]);
+        let mut stream = socket.connect();
         let _ = stream.write_all((record(1) + "\n").as_bytes());
         let _ = stream.shutdown(Shutdown::Write);
         let _ = stream.read(&mut [0]);

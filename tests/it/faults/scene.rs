@@ -3,8 +3,6 @@
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
-use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -12,6 +10,7 @@ use std::time::Duration;
 
 use super::engine::{Answer, End, Engine, record, refusal};
 use crate::support::daemon::{Daemon, Launch};
+use crate::support::ingest::Ingest;
 use crate::support::page::Page;
 use crate::support::{ensure, until};
 
@@ -27,9 +26,8 @@ pub(crate) struct Scene {
     pub(crate) daemon: Daemon,
     pub(crate) victim: Engine,
     healthy: Engine,
-    pub(crate) socket: PathBuf,
+    pub(crate) socket: Ingest,
     publisher: Publisher,
-    _folder: tempfile::TempDir,
     descriptors: u64,
     /// Resident memory in bytes before the first fault.
     memory: u64,
@@ -71,13 +69,12 @@ struct Publisher {
 }
 
 impl Publisher {
-    fn start(path: PathBuf) -> Self {
+    fn start(socket: &Ingest) -> Self {
         let publisher = Self { sent: Arc::default(), paused: Arc::default(), stopped: Arc::default() };
         let (sent, paused, stopped) =
             (Arc::clone(&publisher.sent), Arc::clone(&publisher.paused), Arc::clone(&publisher.stopped));
+        let mut stream = socket.publisher(r#"{"model":"socket","version":"1","pid":7}"#);
         thread::spawn(move || {
-            let mut stream = until(|| UnixStream::connect(&path).map_err(|error| error.to_string()));
-            stream.write_all(b"{\"hello\":{\"model\":\"socket\",\"version\":\"1\",\"pid\":7}}\n").unwrap();
             while !stopped.load(SeqCst) {
                 if !paused.load(SeqCst) {
                     let line = record(sent.load(SeqCst) + 1) + "\n";
@@ -106,14 +103,13 @@ impl Scene {
 
     /// Starts the daemon through `program`, which runs the command that follows its own arguments.
     pub(crate) fn start_behind(program: &[&str], more: &[&str]) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let socket = folder.path().join("ingest.sock");
+        let socket = Ingest::new();
         let (victim, healthy) = (Engine::start(), Engine::start());
-        let (a, b, c) = (victim.source(), healthy.source(), format!("socket:{}", socket.display()));
+        let (a, b, c) = (victim.source(), healthy.source(), socket.source());
         let arguments = ["--source", &a, "--source", &b, "--source", &c, "--poll.interval", "20ms"];
         let names = ["--model", "victim", "--model", "healthy", "--model", "socket"];
         let daemon = Launch::behind(program).start(&[&arguments[..], &names, more].concat());
-        let publisher = Publisher::start(socket.clone());
+        let publisher = Publisher::start(&socket);
         let page = daemon.until(|page| {
             let up = [VICTIM, HEALTHY, SOCKET].map(|engine| counted(page, engine));
             ensure(up.iter().all(|count| *count > 2), || format!("{up:?} iterations"))
@@ -126,7 +122,6 @@ impl Scene {
             healthy,
             socket,
             publisher,
-            _folder: folder,
             descriptors,
             memory,
             table: Mutex::default(),

@@ -1,7 +1,5 @@
 //! Energy and time of GPUs by engine. Every value is compared with the counters of the stand-in for NVML.
 
-use std::io::Write as _;
-use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -9,10 +7,11 @@ use std::time::{Duration, Instant};
 use trtllm_gpu::usage::{EngineClaim, GpuUse, knows_processes};
 use trtllm_records::gpu::{EngineGpus, GpuInventory, GpuState, NvmlState};
 
-use super::monitor::{Monitor, UUID_0, UUID_1, all_ok, gpu, is, monitor, readings};
-use crate::support;
-use crate::support::daemon::Daemon;
+use super::monitor::{Monitor, UUID_0, UUID_1, gpu, is, monitor, readings, ready};
+use crate::support::daemon::Launch;
+use crate::support::ingest::{Ingest, send};
 use crate::support::process::Process;
+use crate::support::sessions::SESSION;
 use crate::support::standin::Standin;
 use crate::support::{ensure, page::Page};
 
@@ -49,8 +48,7 @@ fn state(energy_mj: &[u64], more: &str) -> String {
 #[test]
 fn an_engine_has_no_more_joules_than_its_gpus_after_a_reset_of_the_counter() {
     let standin = Standin::new(&state(&[7_000_000, 500], ""));
-    let mut monitor = monitor(&standin);
-    monitor.until("two GPUs", |inventory| all_ok(inventory, 2));
+    let (mut monitor, _) = ready(&standin, 2);
     set(&standin, &monitor, &[7_002_500, 540], "");
     standin.set("init=9\nsession=9");
     monitor.until("the driver is unloaded", |inventory| inventory.init_errors > 0);
@@ -83,8 +81,7 @@ fn an_engine_has_no_more_joules_than_its_gpus_after_a_reset_of_the_counter() {
 fn a_gpu_that_vanishes_and_comes_back_loses_no_joule_and_gains_no_time() {
     let began = Instant::now();
     let standin = Standin::new(&state(&[5000, 9000], ""));
-    let mut monitor = monitor(&standin);
-    monitor.until("two GPUs", |inventory| all_ok(inventory, 2));
+    let (mut monitor, _) = ready(&standin, 2);
     set(&standin, &monitor, &[5100, 9010], "");
     standin.set(&state(&[5100, 9500], "gpu.1.lost=1"));
     monitor.until("GPU 1 is lost", |inventory| is(inventory, 1, GpuState::Lost));
@@ -124,8 +121,7 @@ fn a_gpu_that_vanishes_and_comes_back_loses_no_joule_and_gains_no_time() {
 #[test]
 fn an_engine_has_the_sum_of_its_gpus_and_an_engine_that_appears_starts_at_zero() {
     let standin = Standin::new(&state(&[1000, 20_000], ""));
-    let mut monitor = monitor(&standin);
-    monitor.until("two GPUs", |inventory| all_ok(inventory, 2));
+    let (mut monitor, _) = ready(&standin, 2);
     set(&standin, &monitor, &[1010, 20_300], "");
     set(&standin, &monitor, &[1510, 20_700], "");
     monitor.stop();
@@ -148,26 +144,10 @@ fn an_engine_has_the_sum_of_its_gpus_and_an_engine_that_appears_starts_at_zero()
 }
 
 #[test]
-fn two_engines_on_one_gpu_have_neither_energy_nor_time() {
-    let standin = Standin::new(&state(&[1000, 2000], ""));
-    let mut monitor = monitor(&standin);
-    monitor.until("two GPUs", |inventory| all_ok(inventory, 2));
-    set(&standin, &monitor, &[1500, 2700], "");
-    monitor.stop();
-    for engine in last(&used(&monitor, &[&[UUID_0], &[UUID_0, UUID_1], &[UUID_1]])) {
-        assert!(!engine.uuids.is_empty());
-        assert_eq!((engine.energy_joules, engine.gpu_seconds), (None, None));
-    }
-    let all = used(&monitor, &[&[UUID_0], &[UUID_1]]);
-    assert_eq!(last(&all).iter().map(|engine| engine.energy_joules).collect::<Vec<_>>(), [Some(0.5), Some(0.7)]);
-}
-
-#[test]
 fn a_gpu_with_mig_has_neither_energy_nor_time_also_while_it_is_lost() {
     const MIG: &str = "gpu.0.mig=on\ngpu.0.mig.0=MIG-a,1,0,3g.71gb,75161927680,1,40\n";
     let standin = Standin::new(&state(&[1000], MIG));
-    let mut monitor = monitor(&standin);
-    monitor.until("a GPU", |inventory| all_ok(inventory, 1));
+    let (mut monitor, _) = ready(&standin, 1);
     set(&standin, &monitor, &[1500], MIG);
     standin.set("gpu.0.lost=1");
     monitor.until("it is lost", |inventory| is(inventory, 0, GpuState::Lost));
@@ -206,22 +186,10 @@ const INFO: &str = "nv_trt_llm_engine_gpu_info";
 #[test]
 fn the_page_has_the_gpus_of_each_configured_engine() {
     let standin = Standin::new(&state(&[8000, 3000], ""));
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("engines.yaml");
-    let session = support::root().join("tests/fixtures/session.ndjson");
-    let entry =
-        |model: &str, more: &str| format!("- source: replay:{}?speed=max\n  model: {model}\n{more}", session.display());
+    let entry = |model: &str, more: &str| format!("- source: {SESSION}\n  model: {model}\n{more}");
     let engines =
         [entry("a", &format!("  gpus: [{UUID_0}]\n")), entry("b", &format!("  gpus:\n  - {UUID_1}\n")), entry("c", "")];
-    std::fs::write(&file, format!("engines:\n{}", engines.concat())).unwrap();
-    let library = standin.library();
-    let daemon = Daemon::start(&[
-        "--config.file",
-        file.to_str().unwrap(),
-        "--gpu.interval=100ms",
-        "--gpu.library",
-        library.to_str().unwrap(),
-    ]);
+    let daemon = Launch::new().config(&engines.concat()).gpus(&standin).start(&[]);
     let energies = |page: &Page| ["model=a", "model=b"].map(|model| page.find(ENERGY, &[model]));
     let until = |expected: [f64; 2]| {
         daemon.until(|page| {
@@ -247,21 +215,14 @@ fn the_page_has_the_gpus_of_each_configured_engine() {
 #[test]
 fn an_engine_that_reports_more_gpus_than_it_has_here_shows_its_gpus_but_no_energy_time_or_cost() {
     let standin = Standin::new(&state(&[8000, 3000], ""));
-    let folder = tempfile::tempdir().unwrap();
-    let (file, socket) = (folder.path().join("engines.yaml"), folder.path().join("ingest.sock"));
-    let engine = format!(
-        "engines:\n- source: socket:{}\n  model: m\n  gpus: [{UUID_0}, {UUID_1}]\n  gpu_hour_cost: 2.5\n",
-        socket.display()
-    );
-    std::fs::write(&file, engine).unwrap();
-    let (file, library) = (file.to_str().unwrap(), standin.library());
-    let daemon =
-        Daemon::start(&["--config.file", file, "--gpu.interval=100ms", "--gpu.library", library.to_str().unwrap()]);
+    let socket = Ingest::new();
+    let engine =
+        format!("- source: {}\n  model: m\n  gpus: [{UUID_0}, {UUID_1}]\n  gpu_hour_cost: 2.5\n", socket.source());
+    let daemon = Launch::new().config(&engine).gpus(&standin).start(&[]);
     let publish = |pid: u32, size: u32| {
-        let mut stream = UnixStream::connect(&socket).unwrap();
         let config = format!("{{\"tensor_parallel_size\":{size},\"pipeline_parallel_size\":1}}");
-        writeln!(stream, "{{\"hello\":{{\"model\":\"m\",\"pid\":{pid},\"config\":{config}}}}}\n{{\"iter\":1}}")
-            .unwrap();
+        let mut stream = socket.publisher(&format!("{{\"model\":\"m\",\"pid\":{pid},\"config\":{config}}}"));
+        send(&mut stream, 1..=1);
         stream
     };
     let until = |energy: Option<f64>| {
@@ -294,15 +255,11 @@ fn the_gpus_of_an_engine_are_those_of_its_processes_unless_two_engines_have_them
     let child = Process::spawn(Command::new("sleep").arg("600"));
     let processes = format!("gpu.0.processes={}:1\ngpu.1.processes={}:1\n", std::process::id(), child.id());
     let standin = Standin::new(&state(&[8000, 3000], &processes));
-    let folder = tempfile::tempdir().unwrap();
-    let socket = folder.path().join("ingest.sock");
-    let source = format!("socket:{}", socket.display());
-    let library = standin.library();
-    let library = library.to_str().unwrap();
-    let daemon = Daemon::start(&["--source", &source, "--gpu.interval=100ms", "--gpu.library", library]);
+    let socket = Ingest::new();
+    let daemon = Launch::new().gpus(&standin).start(&["--source", &socket.source()]);
     let publish = |model: &str| {
-        let mut stream = UnixStream::connect(&socket).unwrap();
-        writeln!(stream, "{{\"hello\":{{\"model\":\"{model}\"}}}}\n{{\"iter\":1}}").unwrap();
+        let mut stream = socket.publisher(&format!("{{\"model\":\"{model}\"}}"));
+        send(&mut stream, 1..=1);
         stream
     };
     let infos = |page: &Page, model: &str| {
@@ -310,12 +267,9 @@ fn the_gpus_of_an_engine_are_those_of_its_processes_unless_two_engines_have_them
     };
     let first = publish("p");
     if knows_processes(Path::new("/proc")) {
-        daemon.until(|page| ensure(page.find(ENERGY, &["model=p"]) == Some(0.0), || "no energy of p".to_owned()));
+        daemon.until_is(ENERGY, &["model=p"], 0.0);
         standin.set(&state(&[8250, 3004], &processes));
-        let page = daemon.until(|page| {
-            let energy = page.find(ENERGY, &["model=p"]);
-            ensure(energy == Some(0.254), || format!("{energy:?}"))
-        });
+        let page = daemon.until_is(ENERGY, &["model=p"], 0.254);
         assert_eq!(infos(&page, "p"), [Some(1.0); 2]);
         // With a second engine, the process could belong to either.
         let _second = publish("q");
@@ -324,7 +278,7 @@ fn the_gpus_of_an_engine_are_those_of_its_processes_unless_two_engines_have_them
             ensure(found == ([None; 2], [None; 2], None), || format!("{found:?}"))
         });
         drop(first);
-        daemon.until(|page| ensure(page.find(ENERGY, &["model=q"]) == Some(0.0), || "no energy of q".to_owned()));
+        daemon.until_is(ENERGY, &["model=q"], 0.0);
         standin.set(&state(&[9250, 3004], &processes));
         daemon.until(|page| {
             let found = (page.find(ENERGY, &["model=p"]), page.find(ENERGY, &["model=q"]));

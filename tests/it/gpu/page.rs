@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use crate::support;
-use crate::support::daemon::{Daemon, run};
+use crate::support::daemon::{Daemon, Launch, prints};
 use crate::support::ensure;
 use crate::support::golden::same_as_golden;
 use crate::support::standin::Standin;
@@ -22,15 +22,8 @@ fn state() -> String {
 
 /// A daemon that has published all these GPUs.
 fn daemon(standin: &Standin) -> Daemon {
-    let library = standin.library();
-    let daemon = Daemon::start(&[
-        "--source=replay:tests/fixtures/session.ndjson",
-        "--gpu.interval=100ms",
-        "--gpu.processes",
-        "--metrics.compat=dcgm",
-        "--gpu.library",
-        library.to_str().unwrap(),
-    ]);
+    let arguments = ["--source=replay:tests/fixtures/session.ndjson", "--gpu.processes", "--metrics.compat=dcgm"];
+    let daemon = Launch::new().gpus(standin).start(&arguments);
     let complete = |page: &support::page::Page| {
         let gpu = page.find("nv_gpu_sm_active_ratio", &["gpu_uuid=GPU-b"]).is_some();
         let mig = page.find("nv_gpu_mig_sm_active_ratio", &["mig_uuid=MIG-bbbb"]).is_some();
@@ -39,11 +32,8 @@ fn daemon(standin: &Standin) -> Daemon {
     };
     daemon.until(complete);
     standin.set(&format!("{}gpu.1.xids=79\ngpu.3.lost=1\n", state()));
-    daemon.until(|page| {
-        let lost = page.find("nv_gpu_up", &["gpu_uuid=GPU-00000000-0000-4000-8000-000000000003"]) == Some(0.0);
-        let xid = page.find("nv_gpu_last_xid", &["gpu_uuid=GPU-b"]) == Some(79.0);
-        ensure(lost && xid, || "no lost GPU or no Xid".to_owned())
-    });
+    daemon.until_is("nv_gpu_up", &["gpu_uuid=GPU-00000000-0000-4000-8000-000000000003"], 0.0);
+    daemon.until_is("nv_gpu_last_xid", &["gpu_uuid=GPU-b"], 79.0);
     daemon
 }
 
@@ -80,7 +70,7 @@ fn a_gpu_that_supports_everything_has_every_gpu_family_of_the_catalog() {
     let daemon = daemon(&standin);
     let page = daemon.page();
     let shown: BTreeSet<&str> = page.families.iter().map(|(name, _)| name.as_str()).collect();
-    let catalog: serde_json::Value = serde_json::from_slice(&run(&["catalog", "--format", "json"]).stdout).unwrap();
+    let catalog: serde_json::Value = serde_json::from_str(&prints(&["catalog", "--format", "json"])).unwrap();
     let is_full =
         |metric: &&serde_json::Value| metric["profiles"].as_array().unwrap().iter().any(|name| name == "full");
     let names = catalog.as_array().unwrap().iter().filter(is_full).map(|metric| metric["name"].as_str().unwrap());
@@ -103,16 +93,12 @@ fn release_resume_and_shut_down() -> bool {
     let standin = Standin::new(&state());
     let mut daemon = daemon(&standin);
     daemon.signal("USR1");
-    let released = daemon.until(|page| {
-        let state = page.find("trtllm_exporter_nvml_state", &["state=released"]);
-        ensure(state == Some(1.0), || "not released".to_owned())
-    });
+    let released = daemon.until_is("trtllm_exporter_nvml_state", &["state=released"], 1.0);
     assert_eq!(standin.log(), ["init", "shutdown"]);
     assert_eq!(released.find("nv_gpu_power_usage", &["gpu_uuid=GPU-b"]), None);
     assert!(released.find("nv_energy_consumption", &["gpu_uuid=GPU-b"]).is_some());
     daemon.signal("USR2");
-    daemon
-        .until(|page| ensure(page.find("nv_gpu_power_usage", &["gpu_uuid=GPU-b"]).is_some(), || "no power".to_owned()));
+    daemon.until_shown("nv_gpu_power_usage", &["gpu_uuid=GPU-b"], true);
     let begun = Instant::now();
     assert!(daemon.terminate().success());
     let (log, expected) = (standin.log(), ["init", "shutdown", "init", "shutdown"]);

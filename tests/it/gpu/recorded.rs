@@ -6,7 +6,7 @@ use serde_json::Value;
 use trtllm_recording::Recording;
 
 use super::monitor::UUID_0;
-use crate::support::daemon::{Daemon, doctor};
+use crate::support::daemon::{Launch, doctor_prints};
 use crate::support::standin::Standin;
 use crate::support::{ensure, until};
 
@@ -25,9 +25,7 @@ fn recorded_gpus_are_in_the_lines_the_trace_and_the_report_of_the_recording() {
     let standin = Standin::new("gpus=2\ngpu.0.power_mw=412500\ngpu.0.energy_mj=9000\n");
     let folder = tempfile::tempdir().unwrap();
     let directory = folder.path().to_str().unwrap();
-    let library = standin.library();
-    let gpus = ["--gpu.interval", "100ms", "--gpu.library", library.to_str().unwrap()];
-    let mut daemon = Daemon::start(&[&["--source", "sim:?rate=6", "--record.dir", directory], &gpus[..]].concat());
+    let mut daemon = Launch::new().gpus(&standin).start(&["--source", "sim:?rate=6", "--record.dir", directory]);
     let is_of = |line: &Value, uuid: &str| line["gpu"]["uuid"] == uuid;
     until(|| {
         let lines = recorded_lines(folder.path());
@@ -39,9 +37,9 @@ fn recorded_gpus_are_in_the_lines_the_trace_and_the_report_of_the_recording() {
         Ok(())
     });
     assert!(daemon.terminate().success());
-    let trace = String::from_utf8(doctor(&["export", directory]).stdout).unwrap();
+    let trace = doctor_prints(&["export", directory]);
     assert!(trace.contains("412.5") && trace.contains(UUID_0), "no track of the GPU");
-    let report = String::from_utf8(doctor(&["diagnose", "--recording", directory]).stdout).unwrap();
+    let report = doctor_prints(&["diagnose", "--recording", directory]);
     let heading = report.lines().next().unwrap();
     assert!(heading.ends_with("engines: 1, GPUs: 2") && heading.matches("tensorrt_llm").count() == 1, "{report}");
 }

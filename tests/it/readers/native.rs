@@ -1,14 +1,12 @@
 //! The rules and the dashboard in `deploy/` with a Prometheus that stores classic histograms, native ones, or both.
 
 use std::io::Write as _;
-use std::os::unix::net::UnixStream;
-use std::path::Path;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use super::publisher::Publisher;
-use crate::support::daemon::Daemon;
+use crate::support::ingest::Ingest;
 use crate::support::prometheus::{Prometheus, prometheus_3};
 use crate::support::{ensure, root, until};
 
@@ -39,8 +37,8 @@ fn quantiles_of_the_dashboard() -> Vec<String> {
 }
 
 /// An engine with two ranks, for the panels of ranks. It runs until the exporter ends.
-fn publish_ranks(socket: &Path) {
-    let mut stream = until(|| UnixStream::connect(socket).map_err(|error| error.to_string()));
+fn publish_ranks(socket: &Ingest) {
+    let mut stream = socket.connect();
     let row = |iter: u64, rank: u64| {
         let batch = json!({"numScheduledRequests": 2, "numGenRequests": 2, "numCtxTokens": 10 * rank});
         json!({"iter": iter, "attentionDpRank": rank, "iterLatencyMS": 5.0, "numActiveRequests": 2, "inflightBatchingStats": batch})
@@ -58,11 +56,8 @@ fn publish_ranks(socket: &Path) {
 /// The recording rules must judge requests of an engine without objectives by its histograms and the common limits, and
 /// every panel must have a value.
 fn rules_and_panels_work(flags: &[&str], scrape: &str, classic: bool, native: bool) {
-    let folder = tempfile::tempdir().unwrap();
-    let [socket, ranks] = ["ingest.sock", "ranks.sock"].map(|name| folder.path().join(name));
-    let sources = [&socket, &ranks].map(|path| format!("socket:{}", path.display()));
-    let daemon =
-        Daemon::start(&["--source", &sources[0], "--source", &sources[1], "--model", "llama", "--model", "ranks"]);
+    let (folder, socket, ranks) = (tempfile::tempdir().unwrap(), Ingest::new(), Ingest::new());
+    let daemon = socket.serve(&["--source", &ranks.source(), "--model", "llama", "--model", "ranks"]);
     let engine = Publisher::connect(&socket);
     publish_ranks(&ranks);
     let enable = folder.path().join("enable.yml");

@@ -2,13 +2,12 @@
 
 use std::io::Write;
 use std::os::unix::net::UnixStream;
-use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::support;
+use crate::support::ingest::Ingest;
 
 /// The state of the engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,9 +31,8 @@ struct Shared {
 }
 
 impl Publisher {
-    pub(crate) fn connect(socket: &Path) -> Self {
-        let stream = support::until(|| UnixStream::connect(socket).map_err(|error| error.to_string()));
-        let shared = Arc::new(Mutex::new(Shared { stream: Some(stream), load: Load::Busy, iter: 0 }));
+    pub(crate) fn connect(socket: &Ingest) -> Self {
+        let shared = Arc::new(Mutex::new(Shared { stream: Some(socket.connect()), load: Load::Busy, iter: 0 }));
         let sender = Arc::clone(&shared);
         std::thread::spawn(move || {
             while sender.lock().unwrap().send(&json!({})) {

@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::publisher::{Load, Publisher};
 use crate::support::daemon::Daemon;
+use crate::support::ingest::Ingest;
 use crate::support::lookalike::reserved_port;
 use crate::support::page::Page;
 use crate::support::process::Process;
@@ -109,10 +110,8 @@ fn victoria_metrics_stores_every_series_of_the_page_with_its_value() {
 
 #[test]
 fn victoria_metrics_sees_an_engine_that_is_busy_idle_stale_and_gone() {
-    let folder = tempfile::tempdir().unwrap();
-    let socket = folder.path().join("ingest.sock");
-    let source = format!("socket:{}", socket.display());
-    let daemon = Daemon::start(&["--source", &source, "--model=llama", "--stale-after=2s"]);
+    let socket = Ingest::new();
+    let daemon = socket.serve(&["--model=llama", "--stale-after=2s"]);
     let engine = Publisher::connect(&socket);
     engine.finish(4);
     let server = VictoriaMetrics::scraping(&daemon);

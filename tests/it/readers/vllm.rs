@@ -5,8 +5,10 @@
 
 use super::publisher::{Load, Publisher};
 use crate::support::daemon::Daemon;
+use crate::support::ingest::Ingest;
 use crate::support::page::Page;
 use crate::support::prometheus::{Prometheus, now, prometheus_3};
+use crate::support::sessions::SESSION;
 use crate::support::{ensure, until};
 
 /// What a query must return.
@@ -137,10 +139,8 @@ fn check(prometheus: &Prometheus, state: usize, batch_seen: f64) {
 
 #[test]
 fn the_queries_of_vllms_readers_return_the_right_values_in_every_state_of_an_engine() {
-    let folder = tempfile::tempdir().unwrap();
-    let socket = folder.path().join("ingest.sock");
-    let source = format!("socket:{}", socket.display());
-    let daemon = Daemon::start(&["--source", &source, "--model=llama", "--metrics.compat=vllm", "--stale-after=2s"]);
+    let socket = Ingest::new();
+    let daemon = socket.serve(&["--model=llama", "--metrics.compat=vllm", "--stale-after=2s"]);
     let engine = Publisher::connect(&socket);
     let config = format!(
         "global: {{scrape_interval: 500ms, scrape_timeout: 400ms}}\nscrape_configs:\n- job_name: vllm\n  \
@@ -149,10 +149,7 @@ fn the_queries_of_vllms_readers_return_the_right_values_in_every_state_of_an_eng
     );
     // Without request rows, the exporter counts the lengths of requests only five seconds after the first request.
     engine.finish(4);
-    daemon.until(|page| {
-        let tokens = page.find("vllm:prompt_tokens_total", &[]);
-        ensure(tokens == Some(800.0), || format!("{tokens:?} prompt tokens"))
-    });
+    daemon.until_is("vllm:prompt_tokens_total", &[], 800.0);
     let prometheus = Prometheus::start(&prometheus_3(), &config);
     prometheus.until_value("vllm:prompt_tokens_total", 800.0);
     let batch_seen = now();
@@ -176,16 +173,10 @@ fn the_queries_of_vllms_readers_return_the_right_values_in_every_state_of_an_eng
 
 #[test]
 fn engines_that_share_a_model_are_told_apart_by_their_version() {
-    let file = tempfile::Builder::new().suffix(".yaml").tempfile().unwrap();
     let engines = [("llama", 1), ("llama", 2), ("other", 1)];
-    let engine = |(model, version)| {
-        format!(
-            "- {{source: 'replay:tests/fixtures/session.ndjson?speed=max', model: {model}, version: '{version}'}}\n"
-        )
-    };
-    std::fs::write(file.path(), format!("engines:\n{}", engines.map(engine).concat())).unwrap();
-    let path = file.path().to_str().unwrap();
-    let daemon = Daemon::start(&["--config.file", path, "--metrics.compat=vllm,trtllm", "--stale-after=1h"]);
+    let engine = |(model, version)| format!("- {{source: '{SESSION}', model: {model}, version: '{version}'}}\n");
+    let arguments = ["--metrics.compat=vllm,trtllm", "--stale-after=1h"];
+    let daemon = Daemon::configured(&engines.map(engine).concat(), &arguments);
     for (model, version) in engines {
         daemon.until_state(&[&format!("model={model}"), &format!("version={version}")], "idle");
     }

@@ -6,11 +6,16 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::process::{Command, ExitStatus, Output, Stdio};
 use std::sync::{OnceLock, mpsc};
+use std::thread;
+use std::time::Duration;
+
+use serde_json::Value;
 
 use super::built::built;
 use super::http::{self, Response};
 use super::page::Page;
 use super::process::Process;
+use super::standin::Standin;
 use super::{TIMEOUT, ensure, until};
 
 /// The exporter. `TRTLLM_TEST_BINARY` makes [`Launch`] start another build of it, for example a release build to
@@ -20,6 +25,7 @@ pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_trtllm-exporter");
 /// Starts the binary. Environment variables that set its flags are removed.
 pub(crate) struct Launch {
     command: Command,
+    has_gpus: bool,
     folder: tempfile::TempDir,
 }
 
@@ -55,12 +61,27 @@ impl Launch {
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).expect("a folder of this process");
         let log = fs::File::create(folder.path().join("stderr")).expect("a log file");
         command.args(program).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
-        Self { command, folder }
+        Self { command, has_gpus: false, folder }
     }
 
     /// A path in the folder of the daemon. `port` is its port file.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
+    }
+
+    /// Passes a configuration file with these entries of `engines`.
+    pub(crate) fn config(mut self, engines: &str) -> Self {
+        write_config(&self.folder, engines);
+        let path = self.path(CONFIG);
+        self.command.arg("--config.file").arg(path);
+        self
+    }
+
+    /// Lets the daemon poll the GPUs of this stand-in ten times a second.
+    pub(crate) fn gpus(mut self, standin: &Standin) -> Self {
+        self.command.args(["--gpu.interval", "100ms", "--gpu.library"]).arg(standin.library());
+        self.has_gpus = true;
+        self
     }
 
     pub(crate) fn variable(mut self, name: &str, value: &str) -> Self {
@@ -82,14 +103,9 @@ impl Launch {
     /// Starts the daemon on a free port, with the full page unless the arguments name its profile, and without GPUs
     /// unless they name them.
     pub(crate) fn start(self, arguments: &[&str]) -> Daemon {
-        self.try_start(arguments).unwrap_or_else(|(status, log)| panic!("the daemon ended with {status}: {log}"))
-    }
-
-    /// Like [`Launch::start`], but returns the exit status and the log if the daemon ends.
-    pub(crate) fn try_start(self, arguments: &[&str]) -> Result<Daemon, (ExitStatus, String)> {
         let port = self.path("port");
-        let Self { mut command, folder } = self;
-        if !arguments.iter().any(|argument| argument.starts_with("--gpu")) {
+        let Self { mut command, has_gpus, folder } = self;
+        if !has_gpus && !arguments.iter().any(|argument| argument.starts_with("--gpu")) {
             command.args(["--gpu", "off"]);
         }
         command.args(["--web.listen-address", "127.0.0.1:0", "--web.port-file"]).arg(&port).args(arguments);
@@ -97,16 +113,16 @@ impl Launch {
         let mut daemon = Daemon { process, address: String::new(), folder };
         let address = until(|| {
             if let Some(status) = daemon.ended() {
-                return Ok(Err((status, daemon.stderr())));
+                panic!("the daemon ended with {status}: {}", daemon.stderr());
             }
             // The test may have put a link or a pipe at this path. Then wait until the daemon has replaced it.
             let written = fs::symlink_metadata(&port).is_ok_and(|found| found.is_file() && found.len() > 0);
             ensure(written, || "no port file".to_owned())?;
-            fs::read_to_string(&port).map(Ok).map_err(|error| error.to_string())
+            fs::read_to_string(&port).map_err(|error| error.to_string())
         });
         // The file has one line per address. The first is the address that this function added.
-        daemon.address = address?.lines().next().unwrap_or_default().to_owned();
-        Ok(daemon)
+        daemon.address = address.lines().next().unwrap_or_default().to_owned();
+        daemon
     }
 
     /// Runs the binary until it exits by itself.
@@ -124,9 +140,21 @@ impl Launch {
     }
 }
 
+/// The name of the configuration file in the folder of a daemon.
+const CONFIG: &str = "engines.yaml";
+
+fn write_config(folder: &tempfile::TempDir, engines: &str) {
+    fs::write(folder.path().join(CONFIG), format!("engines:\n{engines}")).unwrap();
+}
+
 /// Runs `trtllm-doctor` until it exits by itself.
 pub(crate) fn doctor(arguments: &[&str]) -> Output {
     Launch::doctor().run(arguments)
+}
+
+/// What `trtllm-doctor` prints on its standard output.
+pub(crate) fn doctor_prints(arguments: &[&str]) -> String {
+    String::from_utf8(doctor(arguments).stdout).unwrap()
 }
 
 /// Runs the binary, or `trtllm-doctor` if this is the first argument.
@@ -149,6 +177,35 @@ pub(crate) fn run(arguments: &[&str]) -> Output {
     Launch::new().run(arguments)
 }
 
+/// What the binary prints on its standard output, if it succeeds.
+pub(crate) fn prints(arguments: &[&str]) -> String {
+    let output = run(arguments);
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Checks that a program ends with this code, and with one message on stderr that has all these words. The exporter does
+/// so instead of a start on a free port.
+pub(crate) fn refused(code: i32, arguments: &[&str], words: &[&str]) {
+    let is_start = arguments.first().is_some_and(|first| first.starts_with("--"));
+    let chooses_port = arguments.iter().any(|argument| {
+        argument.starts_with("--web.listen-address")
+            || *argument == "--web.systemd-socket"
+            || *argument == "check-config"
+    });
+    let free_port: &[&str] = if is_start && !chooses_port { &["--web.listen-address", "127.0.0.1:0"] } else { &[] };
+    let output = either(&[arguments, free_port].concat());
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(code), "{arguments:?}: {message}");
+    assert!(output.stdout.is_empty());
+    for word in words {
+        assert!(message.contains(word), "{arguments:?}: the message does not contain {word:?}: {message}");
+    }
+    let program = if arguments.first() == Some(&"trtllm-doctor") { "trtllm-doctor: " } else { "trtllm-exporter: " };
+    let messages = message.matches(program).count() + message.matches("error: ").count();
+    assert_eq!(messages, 1, "expected one message: {message}");
+}
+
 fn signal(process: u32, name: &str) {
     // Uses the shell's built-in, because a minimal Debian has no `kill` program.
     let kill = Command::new("sh").args(["-c", "kill -s $0 $1", name, &process.to_string()]).status();
@@ -169,6 +226,21 @@ impl Daemon {
         Launch::new().start(arguments)
     }
 
+    /// Starts the daemon with these entries of `engines` in its configuration file.
+    pub(crate) fn configured(engines: &str, arguments: &[&str]) -> Self {
+        Launch::new().config(engines).start(arguments)
+    }
+
+    /// Replaces the entries of `engines` in its configuration file, and lets it read the file.
+    pub(crate) fn reload(&self, engines: &str) {
+        write_config(&self.folder, engines);
+        self.signal("HUP");
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
     pub(crate) fn get(&self, target: &str) -> Response {
         http::get(&self.address, target)
     }
@@ -178,6 +250,11 @@ impl Daemon {
         let response = self.get(target);
         assert_eq!(response.status, 200, "{target}: {}", response.text());
         response.text().to_owned()
+    }
+
+    /// The JSON of its first engine.
+    pub(crate) fn engine(&self) -> Value {
+        self.get("/api/v1/engines").json()[0].clone()
     }
 
     /// Scrapes `/metrics`.
@@ -193,17 +270,49 @@ impl Daemon {
         })
     }
 
+    /// Waits until the only series with this name and these labels has this value.
+    pub(crate) fn until_is(&self, name: &str, labels: &[&str], value: f64) -> Page {
+        self.until(|page| {
+            let found = page.find(name, labels);
+            ensure(found == Some(value), || format!("{name} {labels:?} is {found:?} instead of {value}"))
+        })
+    }
+
+    /// Waits until the only series with this name and these labels has at least this value.
+    pub(crate) fn until_at_least(&self, name: &str, labels: &[&str], value: f64) -> Page {
+        self.until(|page| {
+            let found = page.find(name, labels);
+            ensure(found >= Some(value), || format!("{name} {labels:?} is {found:?}, not yet {value}"))
+        })
+    }
+
+    /// Waits until the only series with this name and these labels is on the page, or until it is not.
+    pub(crate) fn until_shown(&self, name: &str, labels: &[&str], is_shown: bool) -> Page {
+        self.until(|page| {
+            let found = page.find(name, labels);
+            ensure(found.is_some() == is_shown, || format!("{name} {labels:?} is {found:?}"))
+        })
+    }
+
+    /// Waits until the source of the engine with these labels answers.
+    pub(crate) fn until_up(&self, labels: &[&str]) -> Page {
+        self.until_is("trtllm_exporter_source_up", labels, 1.0)
+    }
+
+    /// Waits until the doctor's report about this exporter contains all of these texts. Line breaks count as spaces.
+    pub(crate) fn until_diagnosed(&self, texts: &[&str]) {
+        until(|| {
+            let report = doctor_prints(&["diagnose", &self.address, "--no-sources"]);
+            // Each report starts a process, so limit their rate.
+            thread::sleep(Duration::from_millis(300));
+            let report = report.split_whitespace().collect::<Vec<_>>().join(" ");
+            ensure(texts.iter().all(|text| report.contains(text)), || report.clone())
+        });
+    }
+
     /// Waits until the engine with these labels is in `state`.
     pub(crate) fn until_state(&self, labels: &[&str], state: &str) -> Page {
         self.until(|page| ensure(page.state(labels) == state, || format!("not {state}: {}", page.state(labels))))
-    }
-
-    /// Waits until `/api/v1/engines` shows the first engine in this state.
-    pub(crate) fn until_state_of_api(&self, state: &str) {
-        until(|| {
-            let found = self.get("/api/v1/engines").json()[0]["state"].clone();
-            ensure(found == state, || format!("it is {found}"))
-        });
     }
 
     /// Waits for `more` further polls. With at least two, everything that the source had before is then counted.

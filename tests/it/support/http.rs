@@ -2,6 +2,8 @@
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
 
 use super::TIMEOUT;
 
@@ -73,6 +75,16 @@ pub(crate) fn request(
 /// Sends a `GET`. Panics if there is no response.
 pub(crate) fn get(address: &str, target: &str) -> Response {
     request("GET", address, target, &[], b"").unwrap_or_else(|error| panic!("GET {address}{target}: {error}"))
+}
+
+/// Sends a `GET` over a Unix socket. Returns the whole response as text.
+pub(crate) fn get_unix(path: &Path, target: &str) -> io::Result<String> {
+    let mut stream = UnixStream::connect(path)?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
+    write!(stream, "GET {target} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")?;
+    let mut response = String::new();
+    stream.read_to_string(&mut response)?;
+    Ok(response)
 }
 
 fn parse_response(bytes: &[u8]) -> Option<Response> {

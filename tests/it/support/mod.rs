@@ -6,6 +6,7 @@ pub(crate) mod daemon;
 pub(crate) mod fold_page;
 pub(crate) mod golden;
 pub(crate) mod http;
+pub(crate) mod ingest;
 pub(crate) mod kubernetes;
 pub(crate) mod lookalike;
 pub(crate) mod orchestrator;
@@ -18,6 +19,9 @@ pub(crate) mod server;
 pub(crate) mod sessions;
 pub(crate) mod standin;
 
+use std::fmt::Display;
+use std::fs::OpenOptions;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
@@ -90,6 +94,34 @@ pub(crate) fn build_go(name: &str) -> PathBuf {
     let output = build.env_remove("GOFLAGS").output().expect("go");
     assert!(output.status.success(), "tests/go/{name}: {}", String::from_utf8_lossy(&output.stderr));
     binary
+}
+
+/// Pseudo-random numbers (xorshift64) that are the same on every machine.
+pub(crate) struct Random(pub(crate) u64);
+
+impl Random {
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    pub(crate) fn below(&mut self, limit: u64) -> u64 {
+        self.next() % limit
+    }
+
+    /// An index of a list of this length, or 0.
+    pub(crate) fn index(&mut self, length: usize) -> usize {
+        self.below(length.max(1) as u64) as usize
+    }
+}
+
+/// Adds a line to the file of this kind of server that TensorRT-LLM writes instead of `/perf_metrics`.
+pub(crate) fn write_line(directory: &Path, kind: &str, line: impl Display) {
+    let path = directory.join(format!("perf_metrics-{kind}-gpu7-41-20261101T000000Z.jsonl"));
+    let mut file = OpenOptions::new().create(true).append(true).open(path).unwrap();
+    file.write_all(format!("{line}\n").as_bytes()).unwrap();
 }
 
 /// The payload of a JSON file in `tests/fixtures`.

@@ -5,12 +5,12 @@ use std::sync::{Arc, Mutex};
 use super::server::serve;
 
 pub(crate) struct Served {
-    port: u16,
+    pub(crate) port: u16,
     asked: Arc<Mutex<Vec<(String, String)>>>,
 }
 
 impl Served {
-    /// Path, status and body of each answer. Other paths return 404.
+    /// Path, status and body of each answer. Other paths return 404. A status of 0 closes the connection.
     pub(crate) fn start(answers: &'static [(&'static str, u16, &'static str)]) -> Self {
         let asked = Arc::<Mutex<Vec<_>>>::default();
         let list = Arc::clone(&asked);
@@ -19,7 +19,7 @@ impl Served {
             list.lock().unwrap().push((format!("{} {}", request.method(), request.path()), token.to_owned()));
             let found = answers.iter().find(|(path, ..)| *path == request.path());
             let (status, body) = found.map_or((404, "{}"), |(_, status, body)| (*status, *body));
-            Some((status, body.into()))
+            (status != 0).then(|| (status, body.into()))
         });
         Self { port, asked }
     }

@@ -72,17 +72,14 @@ pub(crate) fn replayed(daemon: Daemon) -> Daemon {
 
 /// Two engines after their replay. The second has names that need escaping and an extra label that sorts after `le`.
 pub(crate) fn two_engines(more: &[&str]) -> Daemon {
-    let (folder, cpp, pytorch) = recordings();
-    let file = tempfile::Builder::new().suffix(".yaml").tempfile_in(folder).unwrap();
-    let config = format!(
-        "engines:\n- source: 'replay:{}?speed=max'\n- source: 'replay:{}?speed=max'\n  model: 'odd \"name\" \\ é {{a=1}}, # b'\n  \
+    let (_, cpp, pytorch) = recordings();
+    let engines = format!(
+        "- source: 'replay:{}?speed=max'\n- source: 'replay:{}?speed=max'\n  model: 'odd \"name\" \\ é {{a=1}}, # b'\n  \
          version: '2,\"3\"'\n  labels: {{zone: 'eu \"1\"'}}\n",
         cpp.display(),
         pytorch.display()
     );
-    std::fs::write(file.path(), config).unwrap();
-    let path = file.path().to_str().unwrap().to_owned();
-    replayed(Daemon::start(&[&["--config.file", &path], more].concat()))
+    replayed(Daemon::configured(&engines, more))
 }
 
 /// Like [`two_engines`], but with two simulated GPUs.
