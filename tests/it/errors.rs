@@ -93,21 +93,3 @@ fn every_error_and_warning_says_what_to_do() {
     let silent: Vec<&String> = found.iter().filter(silent).collect();
     assert!(silent.is_empty(), "these messages do not say what to do, after a semicolon: {silent:#?}");
 }
-
-#[test]
-fn messages_are_found_in_code() {
-    let source = r#"
-        #[error("cannot read {path}: {0:?}; check it")]
-        #[error(transparent)]
-        #[error(
-            "a long \
-             text {x}"
-        )]
-        tracing::warn!(model, error = f("x"), "source {failed}; retrying");
-    "#;
-    assert_eq!(
-        messages(source),
-        ["cannot read {path}: {0:?}; check it", "a long text {x}", "source {failed}; retrying"]
-    );
-    assert!(passes_on("{key}: {}") && !passes_on("cannot read {path}"));
-}
