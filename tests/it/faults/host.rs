@@ -185,14 +185,8 @@ fn the_port_file_follows_no_link_and_waits_for_no_pipe() {
 fn a_limit_of_the_size_of_files_is_a_failed_write_and_no_signal_that_ends_the_daemon() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("port").display().to_string();
-    let output = behind("ulimit -f 0").run(&[
-        "--web.listen-address",
-        "127.0.0.1:0",
-        "--source",
-        "sim:",
-        "--web.port-file",
-        &file,
-    ]);
+    let arguments = ["--web.listen-address=127.0.0.1:0", "--source=sim:", "--web.port-file", &file];
+    let output = behind("ulimit -f 0").run(&arguments);
     let message = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{:?}: {message}", output.status);
     assert!(message.contains("--web.port-file") && message.contains("File too large"), "{message}");
