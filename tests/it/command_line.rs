@@ -211,7 +211,7 @@ fn init_writes_a_configuration_with_the_engines_that_run() {
     assert!(text.contains(&entry) && text.lines().filter(|line| line.contains('#')).count() > 5, "{text}");
     assert!(printed(&["check-config", file]).contains("\"init-test\""));
     // `init` does not overwrite an existing file, which somebody may have edited.
-    refused(2, &["init", file], &["where no file is"]);
+    refused(2, &["init", "--ports", &port, file], &["where no file is"]);
     assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
 }
 
