@@ -6,7 +6,6 @@
 Nothing is scraped during the measurement.
 """
 
-import argparse
 import json
 import pathlib
 import socket
@@ -14,7 +13,8 @@ import sys
 import tempfile
 import time
 
-from intake import Exporter, record, trtllm_serve
+from intake import record, trtllm_serve  # first: it finds the folder of the judges
+from exporter import Exporter, configured, options, until
 
 
 def on_a_socket(binary, folder, count):
@@ -41,29 +41,25 @@ def over_http(binary, folder, count):
         return json.dumps([record(1), dict(record(2), numActiveRequests=0, numQueuedRequests=0)])
 
     servers = [trtllm_serve(answer) for _ in range(count)]
-    options = "?prometheus_metrics=false&perf_metrics=false"
-    entries = [f"- source: trtllm-serve:http://127.0.0.1:{server.server_port}{options}\n  model: engine-{server.server_port}\n"
-               for server in servers]
-    config = folder / "engines.yaml"
-    config.write_text("engines:\n" + "".join(entries))
-    return Exporter(binary, f"--config.file={config}"), servers
+    settings = "?prometheus_metrics=false&perf_metrics=false"
+    engines = [{"source": f"trtllm-serve:http://127.0.0.1:{server.server_port}{settings}", "model": f"engine-{server.server_port}"} for server in servers]
+    return Exporter(binary, configured(folder, engines)), servers
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options(__doc__)
     parser.add_argument("--seconds", type=int, default=30)
     parser.add_argument("--binary", default="target/release/trtllm-exporter")
-    options = parser.parse_args()
+    args = parser.parse_args()
     for way in (on_a_socket, over_http):
         for count in (1, 64):
             with tempfile.TemporaryDirectory() as folder:
-                daemon, kept = way(options.binary, pathlib.Path(folder), count)
-                while len(daemon.page().values("nv_trt_llm_iterations_total")) < count:
-                    time.sleep(0.1)
+                daemon, kept = way(args.binary, pathlib.Path(folder), count)
+                until("all engines", lambda: len(daemon.page().values("nv_trt_llm_iterations_total")) == count)
                 time.sleep(2)
                 before = daemon.cpu_seconds()
-                time.sleep(options.seconds)
-                used = (daemon.cpu_seconds() - before) * 1000 / options.seconds
+                time.sleep(args.seconds)
+                used = (daemon.cpu_seconds() - before) * 1000 / args.seconds
                 daemon.stop()
                 del kept
                 name = way.__name__.replace("_", " ")

@@ -6,8 +6,7 @@ benches/intake.py [--records-per-second 20000] [--seconds 20] [--binary target/r
 All records are created before the measurement. Each record must be counted exactly once; otherwise the exit code is 1.
 """
 
-import argparse
-import http.server
+import contextlib
 import json
 import pathlib
 import socket
@@ -17,7 +16,7 @@ import threading
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tests/judges"))
-from exporter import Exporter, fetch, simulated_gpus  # noqa: E402, F401  (the other benchmarks import them from here)
+from exporter import Answers, Exporter, options, serve, until  # noqa: E402
 
 
 def record(number):
@@ -63,22 +62,11 @@ def through_socket(binary, folder, batches, interval):
 def trtllm_serve(answer):
     """A server on its own port. It answers each request with the JSON text `answer(path, host)`."""
 
-    class Engine(http.server.BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
+    class Engine(Answers):
         def do_GET(self):
-            body = answer(self.path, self.headers["Host"]).encode()
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+            self.answer(answer(self.path, self.headers["Host"]).encode())
 
-        def log_message(self, *_):
-            pass
-
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Engine)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    return server
+    return serve(Engine)
 
 
 def over_http(binary, _folder, batches, interval):
@@ -99,24 +87,23 @@ def over_http(binary, _folder, batches, interval):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options(__doc__)
     parser.add_argument("--records-per-second", type=int, default=20000)
     parser.add_argument("--seconds", type=int, default=20)
     parser.add_argument("--binary", default="target/release/trtllm-exporter")
-    options = parser.parse_args()
+    args = parser.parse_args()
     # Each poll gets one batch.
     interval = 0.1
-    size = int(options.records_per_second * interval)
-    count = int(options.seconds / interval)
+    size = int(args.records_per_second * interval)
+    count = int(args.seconds / interval)
     batches = [[record(1 + batch * size + index) for index in range(size)] for batch in range(count)]
     wrong = False
     for way in (through_socket, over_http):
         with tempfile.TemporaryDirectory() as folder:
-            daemon, begun, cpu = way(options.binary, pathlib.Path(folder), batches, interval)
+            daemon, begun, cpu = way(args.binary, pathlib.Path(folder), batches, interval)
             expected = size * count
-            deadline = time.monotonic() + 10
-            while iterations(daemon)[0] < expected and time.monotonic() < deadline:
-                time.sleep(0.1)
+            with contextlib.suppress(TimeoutError):
+                until("all records", lambda: iterations(daemon)[0] >= expected, 10)
             seconds = time.monotonic() - begun
             used, (counted, lost), peak = daemon.cpu_seconds() - cpu, iterations(daemon), daemon.status("VmHWM") / 1000
             daemon.stop()

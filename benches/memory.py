@@ -10,14 +10,14 @@ engines that each send 20 records of KV cache manager V2 a second, 5.9 KB each. 
 Exit code 1 if a row is above its limit.
 """
 
-import argparse
 import json
 import pathlib
 import sys
 import tempfile
 import time
 
-from intake import Exporter, fetch, record, simulated_gpus, trtllm_serve
+from intake import record, trtllm_serve  # first: it finds the folder of the judges
+from exporter import Exporter, configured, fetch, options, simulated_gpus
 
 FIXTURE = pathlib.Path(__file__).parent.parent / "tests/fixtures/metrics_v2_cold_tiers_sampled.json"
 ACCEPT = "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.3"
@@ -70,18 +70,16 @@ def start(binary, work, engines, gpus):
     if gpus and standin.exists():
         library = simulated_gpus(standin, work, f"gpus={gpus}\n")
         arguments = ["--gpu=required", f"--gpu.library={library}"]
-    config = work / "config.yaml"
-    entries = [f"- source: trtllm-serve:http://127.0.0.1:{engine.port}\n  model: model-{number}\n" for number, engine in enumerate(engines)]
-    config.write_text("engines:\n" + "".join(entries))
-    return Exporter(binary, f"--config.file={config}", *arguments)
+    entries = [{"source": f"trtllm-serve:http://127.0.0.1:{engine.port}", "model": f"model-{number}"} for number, engine in enumerate(engines)]
+    return Exporter(binary, configured(work, entries), *arguments)
 
 
-def measure(row, options):
+def measure(row, args):
     make, rate, count = {"start": (small, 0, 1), "load": (small, 1000, 1)}.get(row) or (v2_records(), 20, int(row))
     with tempfile.TemporaryDirectory() as work:
         engines = [Engine(rate, make) for _ in range(count)]
         gpus = 8 if row == "8" else 0
-        with start(options.binary, pathlib.Path(work), engines, gpus) as exporter:
+        with start(args.binary, pathlib.Path(work), engines, gpus) as exporter:
             time.sleep(2)
             if row == "start":
                 measured = memory(exporter)
@@ -89,7 +87,7 @@ def measure(row, options):
                 scrape(exporter)
                 show("after the first scrape", memory(exporter))
                 return measured[0]
-            for _ in range(options.seconds):
+            for _ in range(args.seconds):
                 time.sleep(1)
                 page = scrape(exporter)
             measured = memory(exporter)
@@ -100,14 +98,14 @@ def measure(row, options):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options(__doc__)
     parser.add_argument("--seconds", type=int, default=25)
     parser.add_argument("--binary", type=pathlib.Path, default=pathlib.Path("target/release/trtllm-exporter"))
     parser.add_argument("rows", nargs="*", metavar="ROW", choices=[[], *TARGETS], default=[])
-    options = parser.parse_args()
+    args = parser.parse_args()
     wrong = False
-    for row in options.rows or TARGETS:
-        measured = measure(row, options)
+    for row in args.rows or TARGETS:
+        measured = measure(row, args)
         wrong |= measured > TARGETS[row]
     return int(wrong)
 

@@ -8,12 +8,11 @@ expected alerts must be muted. Prints one line per finding. Exit code 1 if there
 import json
 import re
 import subprocess
-import sys
 import tempfile
 import time
 
 from alerts import alerts_of, read, rule_files
-from exporter import fetch
+from exporter import conclude, fetch
 from notified import Alertmanager, alertmanager
 from prometheus import needs
 
@@ -137,16 +136,9 @@ def main():
     findings = [checked.stdout + checked.stderr] if checked.returncode else []
     findings += route_findings(severities)
     findings += name_findings(severities)
-    with tempfile.TemporaryDirectory() as folder:
-        running = Alertmanager(folder)
-        try:
-            findings += case_findings(f"http://{running.address}", severities)
-        finally:
-            running.stop()
-    for finding in findings:
-        print(finding)
-    print(f"{len(severities)} alerts, {len(CASES)} cases")
-    sys.exit(bool(findings))
+    with tempfile.TemporaryDirectory() as folder, Alertmanager(folder) as running:
+        findings += case_findings(f"http://{running.address}", severities)
+    conclude(findings, f"{len(severities)} alerts, {len(CASES)} cases")
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ import os
 import re
 import sys
 
+from exporter import conclude
 from expressions import OURS, RECORDED, queries_of, rule_expressions, syntax_findings
 
 PARTS = ("What it means.", "What to look at.", "What to do.")
@@ -168,10 +169,7 @@ def main():
         findings += [f"{path}: {finding}" for finding in unknown_metrics(of_page, families, recorded)]
     if promtool:
         findings += syntax_findings(queries, promtool)
-    for finding in findings:
-        print(finding)
-    print(f"{len(names)} alerts, {len(pages)} pages, {len(queries)} queries")
-    sys.exit(bool(findings) or not names)
+    conclude(findings, f"{len(names)} alerts, {len(pages)} pages, {len(queries)} queries")
 
 
 if __name__ == "__main__":

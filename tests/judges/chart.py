@@ -15,6 +15,8 @@ import sys
 import tempfile
 import traceback
 
+from exporter import conclude
+
 CHART = "deploy/helm/trtllm-exporter"
 GROUPS = {"monitoring.coreos.com/v1", "monitoring.googleapis.com/v1", "operator.victoriametrics.com/v1beta1"}
 THRESHOLD = re.compile(r" \([0-9.]+\)")
@@ -242,16 +244,14 @@ def main():
     ]
     if PROMTOOL:
         checks.append(changes_of_alerts_have_an_effect)
-    findings = 0
+    findings = []
     for check in checks:
         try:
             check()
         except (AssertionError, LookupError) as finding:
-            findings += 1
             line = traceback.extract_tb(finding.__traceback__)[1].line
-            print(f"{check.__name__}: {str(finding)[:1500]} in: {line}")
-    print(f"{len(checks)} checks")
-    sys.exit(bool(findings))
+            findings.append(f"{check.__name__}: {str(finding)[:1500]} in: {line}")
+    conclude(findings, f"{len(checks)} checks")
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ import textwrap
 
 from alerts import read, rule_files
 from command_lines import command_findings, commands_of, figure_findings
+from exporter import conclude
 from expressions import OURS, queries_of, syntax_findings, table_queries_of
 
 REFERENCE = "docs/METRICS.md"
@@ -178,10 +179,7 @@ def main():
     findings += search_findings()
     if promtool:
         findings += syntax_findings(queries, promtool)
-    for finding in findings:
-        print(finding)
-    print(f"{len(paths)} documents, {commands} command lines, {len(queries)} queries, {examples} configurations, {len(families)} families")
-    sys.exit(bool(findings))
+    conclude(findings, f"{len(paths)} documents, {commands} command lines, {len(queries)} queries, {examples} configurations, {len(families)} families")
 
 
 if __name__ == "__main__":

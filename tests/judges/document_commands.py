@@ -16,7 +16,7 @@ import sys
 import tempfile
 
 from command_lines import FENCE, INLINE, shell_blocks
-from exporter import ROOT
+from exporter import ROOT, conclude
 from sim_serve import built
 
 SYSTEMD, BUILT = "needs a booted systemd", "the given programs are such a build"
@@ -142,8 +142,7 @@ def main():
         if not (ROOT / check.replace(".ci/full ", ".ci/steps/")).exists():
             findings.append(f"{path}: {command}: there is no {check}")
     findings += [f"no document has a command for {INSTEAD[number][0]}" for number in range(len(INSTEAD)) if number not in used]
-    print(*findings, f"{count} commands ran, {len(elsewhere)} are run by other checks", sep="\n")
-    sys.exit(bool(findings))
+    conclude(findings, f"{count} commands ran, {len(elsewhere)} are run by other checks")
 
 
 if __name__ == "__main__":

@@ -7,15 +7,15 @@ Each case starts a worker and a frontend, sends requests over HTTP, and compares
 with the page of the worker. Exit code 1 if a number or a text differs from what docs/kubernetes.md promises.
 """
 import argparse
+import contextlib
 import json
 import os
-import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 
-from exporter import ROOT, Exporter, Page, fetch, until
+from exporter import ROOT, Exporter, Page, Program, fetch, until
 from free_port import free_port
 
 HERE = Path(__file__).resolve().parent / "dynamo"
@@ -51,7 +51,7 @@ class Deployment:
     """A worker and a frontend of Dynamo, which discover each other through files."""
 
     def __init__(self, folder, launcher, flags, environment):
-        self.folder, self.processes, self.exporters = folder, [], []
+        self.folder, self.running = folder, contextlib.ExitStack()
         self.frontend, self.system = free_port(), free_port()
         self.socket = folder / "ingest.sock"
         model(folder / "llama")
@@ -65,22 +65,16 @@ class Deployment:
             "--gpus-per-node", "1", *flags]
 
     def start(self):
-        self.run("worker", [sys.executable, *self.worker], DYN_SYSTEM_PORT=str(self.system))
+        worker = self.run("worker", [sys.executable, *self.worker], DYN_SYSTEM_PORT=str(self.system))
         self.run("frontend", [sys.executable, "-m", "dynamo.frontend", "--http-port", str(self.frontend)])
-        worker = self.processes[-2]
-        until("a frontend that knows the worker",
-              lambda: worker.poll() is not None or "org/llama" in get(f"http://127.0.0.1:{self.frontend}/v1/models"))
-        if worker.poll() is not None:
-            raise SystemExit("FAIL: the worker ended")
+        worker.until_ready(lambda: "org/llama" in get(f"http://127.0.0.1:{self.frontend}/v1/models"))
 
     def run(self, name, command, **environment):
-        with open(self.folder / f"{name}.log", "w") as log:
-            self.processes.append(subprocess.Popen(
-                command, stdout=log, stderr=subprocess.STDOUT, cwd=self.folder, env={**self.environment, **environment}))
+        command = ["env", f"--chdir={self.folder}", *command]
+        return self.running.enter_context(Program(command, self.folder / f"{name}.log", {**self.environment, **environment}))
 
     def exporter(self, binary, source):
-        self.exporters.append(Exporter(binary, "--source", source))
-        return self.exporters[-1]
+        return self.running.enter_context(Exporter(binary, "--source", source))
 
     def ask(self):
         for length in LENGTHS:
@@ -91,17 +85,6 @@ class Deployment:
     def records(self, kind):
         lines = (self.folder / "records").read_text().splitlines()
         return [line for line in map(json.loads, lines) if line["kind"] == kind]
-
-    def stop(self):
-        for exporter in self.exporters:
-            exporter.stop()
-        for process in reversed(self.processes):
-            process.terminate()
-        for process in self.processes:
-            try:
-                process.wait(20)
-            except subprocess.TimeoutExpired:
-                process.kill()
 
 
 def sum_of(page, name, **labels):
@@ -275,7 +258,7 @@ def main():
                 function(case)
                 failed = case.differences > 0
             finally:
-                deployment.stop()
+                deployment.running.close()
                 if failed:
                     for log in sorted(Path(folder).glob("*.log")):
                         print(f"--- {log.name}", *log.read_text(errors="replace").splitlines()[-15:], sep="\n", file=sys.stderr)

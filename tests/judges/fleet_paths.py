@@ -10,12 +10,11 @@ import json
 import math
 import os
 import re
-import subprocess
 import sys
 import tempfile
 import time
 
-from exporter import ROOT, Exporter
+from exporter import ROOT, Exporter, Program
 from free_port import free_port
 from prometheus import Api, Prometheus
 
@@ -58,7 +57,6 @@ def compare(name, expected, found):
     return bool(wrong or not expected)
 
 
-
 def main():
     exporter, prometheus3 = os.path.abspath(sys.argv[1]), sys.argv[2] if len(sys.argv) > 2 else "prometheus"
     with contextlib.ExitStack() as stack:
@@ -69,11 +67,8 @@ def main():
 
         targets = [stack.enter_context(Exporter(exporter, "--source=sim:?rate=20")).address for _ in range(2)]
         victoria = f"127.0.0.1:{free_port()}"
-        with open(f"{work}/victoria.log", "w") as log:
-            flags = [f"-httpListenAddr={victoria}", f"-storageDataPath={work}/victoria", "-search.latencyOffset=0s"]
-            process = subprocess.Popen(["victoria-metrics", *flags], stdout=log, stderr=log)
-        stack.callback(process.wait, timeout=20)
-        stack.callback(process.terminate)
+        flags = [f"-httpListenAddr={victoria}", f"-storageDataPath={work}/victoria", "-search.latencyOffset=0s"]
+        stack.enter_context(Program(["victoria-metrics", *flags], f"{work}/victoria.log"))
         receiver_flags = ("--web.enable-remote-write-receiver",)
         rules = f"rule_files: [{RULES}/recording.yml]\n"
         # The shipped rules set no interval, so this interval applies.

@@ -5,33 +5,25 @@ import json
 import ssl
 import sys
 
+from exporter import Answers
+
 certificate, key, token_file = sys.argv[1:]
 
 
-class Handler(http.server.BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
+class Handler(Answers):
     iteration = 0
 
     def do_GET(self):
         with open(token_file, encoding="ascii") as file:
             expected = f"Bearer {file.read().strip()}"
         if self.headers.get("Authorization") != expected:
-            return self.answer(401, b"{}")
+            return self.answer(b"{}", 401)
         if self.path == "/version":
-            return self.answer(200, b'{"version": "1.2.0"}')
+            return self.answer(b'{"version": "1.2.0"}')
         if self.path != "/metrics":
-            return self.answer(404, b"{}")
+            return self.answer(b"{}", 404)
         Handler.iteration += 1
-        return self.answer(200, json.dumps([{"iter": Handler.iteration, "numActiveRequests": 1}]).encode())
-
-    def answer(self, status, body):
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_):
-        pass
+        return self.answer(json.dumps([{"iter": Handler.iteration, "numActiveRequests": 1}]).encode())
 
 
 server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)

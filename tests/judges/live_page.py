@@ -6,14 +6,12 @@ check, and stops at the first failure.
 """
 
 import json
-import signal
-import subprocess
+import os
 import sys
 import time
-import urllib.request
 from pathlib import Path
 
-from exporter import Page, fetch, until
+from exporter import Page, Program, fetch
 from webdriver import Browser
 
 AXE, ADDRESS, *COMMAND = sys.argv[1:]
@@ -32,14 +30,9 @@ NUMBERS = CARD + """
 
 
 def start():
-    exporter = subprocess.Popen(COMMAND, stderr=subprocess.DEVNULL)
-    until("the exporter", lambda: fetch(URL + "healthz"))
+    exporter = Program(COMMAND, os.devnull)
+    exporter.until_ready(lambda: fetch(URL + "healthz"))
     return exporter
-
-
-def stop(exporter):
-    exporter.send_signal(signal.SIGTERM)
-    exporter.wait(30)
 
 
 def metric(name, **labels):
@@ -149,7 +142,7 @@ def findings_are_shown(browser):
       return card && [...card.querySelectorAll('h3, .state, p')].map((part) => part.textContent);
     """
     severity, says, subject, evidence, change = browser.until(shown, "gpu-lost")
-    found = json.load(urllib.request.urlopen(URL + "api/v1/findings", timeout=10))["findings"]
+    found = json.loads(fetch(URL + "api/v1/findings"))["findings"]
     lost = next(finding for finding in found if finding["rule"] == "gpu-lost")
     assert (says, severity) == (lost["says"], "critical"), (says, severity)
     assert subject == f"GPU {lost['subject']} · gpu-lost" and change == f"Change: {lost['remedy']}", (subject, change)
@@ -159,7 +152,7 @@ def findings_are_shown(browser):
 def engines_in_trouble_are_first(browser):
     """A row says what limits the engine, and its button opens the details."""
     rows = browser.run("return [...document.querySelectorAll('#engine-rows tr')].map((row) => [...row.children].map((cell) => cell.textContent))")
-    engines = {engine["model"]: engine for engine in json.load(urllib.request.urlopen(URL + "api/v1/engines", timeout=10))}
+    engines = {engine["model"]: engine for engine in json.loads(fetch(URL + "api/v1/engines"))}
     ranks = ["critical", "warning", "info", "none"]
     severities = [engines[row[0].split()[0]].get("verdict", {}).get("severity", "none") for row in rows if row[0].split()[0] in engines]
     assert severities == sorted(severities, key=ranks.index), rows
@@ -218,16 +211,13 @@ def a_hidden_page_asks_nothing(browser):
 def it_survives_a_restart(browser, exporter):
     assert browser.log() == [], browser.log()
     ok("nothing is logged in the console")
-    stop(exporter)
+    exporter.stop()
     browser.until("return document.getElementById('connection').textContent.startsWith('No answer from the exporter since')")
-    exporter = start()
-    try:
+    with start():
         browser.until("return document.getElementById('connection').textContent === ''")
         numbers_are_updated(browser)
         errors = [entry for entry in browser.log() if "ERR_CONNECTION_REFUSED" not in entry["message"]]
         assert errors == [], errors
-    finally:
-        stop(exporter)
     ok("the page survives a restart of the exporter")
 
 
@@ -249,11 +239,9 @@ def it_is_accessible(browser, dark):
     ok(f"axe-core finds nothing, and the page fits every width ({'dark' if dark else 'light'})")
 
 
-exporter = start()
-try:
+with start() as exporter:
     for dark in (True, False):
-        browser = Browser(dark=dark)
-        try:
+        with Browser(dark=dark) as browser:
             browser.open(URL)
             browser.until("return document.querySelectorAll('#engine-rows tr').length === 7 && document.querySelectorAll('#gpu-rows tr').length === 3")
             # Verdicts and charts need several intervals of five seconds.
@@ -274,8 +262,3 @@ try:
             it_is_accessible(browser, dark)
             names_are_text(browser)
             it_survives_a_restart(browser, exporter)
-        finally:
-            browser.close()
-finally:
-    if exporter.poll() is None:
-        stop(exporter)

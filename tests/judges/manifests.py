@@ -6,6 +6,7 @@ import pathlib
 import sys
 
 import yaml
+from exporter import conclude
 
 
 def coherence(documents):
@@ -57,11 +58,7 @@ def coherence(documents):
 
 def main():
     documents = [document for path in sys.argv[1:] for document in yaml.safe_load_all(pathlib.Path(path).read_text()) if document]
-    findings = list(coherence(documents))
-    for finding in findings:
-        print(finding)
-    print(f"{len(documents)} documents: {', '.join(document['kind'] for document in documents)}")
-    sys.exit(bool(findings))
+    conclude(coherence(documents), f"{len(documents)} documents: {', '.join(document['kind'] for document in documents)}")
 
 
 if __name__ == "__main__":

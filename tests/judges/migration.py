@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 
-from exporter import ROOT, Exporter, simulated_gpus, until
+from exporter import ROOT, Exporter, conclude, simulated_gpus, until
 from expressions import table_queries_of
 from prometheus import Prometheus, scraping, target
 from sim_serve import SimServe
@@ -122,9 +122,9 @@ def main():
     empty = set(empty)
     findings += [f"{old} and the query for it have no value" for old in sorted(empty - set(WITHOUT_VALUE))]
     findings += [f"{old} has a value; remove it from WITHOUT_VALUE" for old in sorted(set(WITHOUT_VALUE) - empty)]
-    print(*findings, sep="\n")
-    print(f"{len(set(compared))} names have the same value, {len(formulas)} formulas, {len(findings)} findings, {len(empty)} without a value: {' '.join(sorted(empty))}")
-    sys.exit(bool(findings or not compared))
+    if not compared:
+        findings.append("no name was compared")
+    conclude(findings, f"{len(set(compared))} names have the same value, {len(formulas)} formulas, {len(findings)} findings, {len(empty)} without a value: {' '.join(sorted(empty))}")
 
 
 if __name__ == "__main__":

@@ -9,15 +9,13 @@ Prints a line for each engine. Exit code 1 if no notification follows a verdict 
 or a healthy engine, or if its link leads nowhere; 77 if a program is not installed.
 """
 
-import argparse
 import pathlib
 import re
-import sys
 import tempfile
 import time
 
 from docs import sections_of
-from exporter import ROOT, until
+from exporter import ROOT, conclude, options, until
 from fleet import RULES, shortened
 from live import ALSO_RIGHT, scenarios, told, watched
 from notified import Notified, alertmanager
@@ -66,7 +64,7 @@ def findings(name, expected, verdict, heard, also_right):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options(__doc__)
     parser.add_argument("exporter")
     parser.add_argument("--gpus", metavar="STANDIN")
     parser.add_argument("--factor", type=float, default=5)
@@ -81,17 +79,13 @@ def main():
     with tempfile.TemporaryDirectory() as work:
         for rules in RULES:
             pathlib.Path(work, rules).write_text(shortened((ROOT / "deploy/prometheus" / rules).read_text(), args.factor))
-        notified = Notified(work, args.factor)
-        try:
-            with watched(args.exporter, engines, 0, standin=args.gpus) as ours:
-                until("all engines", lambda: all(ours.page().values("trtllm_exporter_source_up")))
-                begin = time.time()
-                interval = f"{max(1, round(15 / args.factor))}s"
-                with Prometheus(work, scraping([target(ours.address)], interval, rule_files=list(RULES), **notified.alerting)):
-                    time.sleep(args.seconds)
-                    verdicts = told(ours)
-        finally:
-            notified.stop()
+        with Notified(work, args.factor) as notified, watched(args.exporter, engines, 0, standin=args.gpus) as ours:
+            until("all engines", lambda: all(ours.page().values("trtllm_exporter_source_up")))
+            begin = time.time()
+            interval = f"{max(1, round(15 / args.factor))}s"
+            with Prometheus(work, scraping([target(ours.address)], interval, rule_files=list(RULES), **notified.alerting)):
+                time.sleep(args.seconds)
+                verdicts = told(ours)
     by_model = notifications(notified.messages, begin)
     print("| cause | verdict | told | after |\n| --- | --- | --- | --- |")
     for expected, name in sorted(causes.items()):
@@ -100,8 +94,7 @@ def main():
         texts = [f"{who}: [{alert}]({link.split('/blob/main/')[1]}){f', {cause}' if cause else ''}" for _, who, alert, cause, link in heard]
         print(f"| {expected} (`{name}`) | {said} | {'<br>'.join(texts) or 'nobody'} | {'<br>'.join(f'{after:.0f} s' for after, *_ in heard)} |")
         missed += findings(name, expected, verdict, heard, {} if args.gpus else ALSO_RIGHT)
-    print(*missed, f"{len(causes)} engines, times of the rules ÷ {args.factor:g}, watched for {args.seconds:.0f} s", sep="\n")
-    sys.exit(bool(missed))
+    conclude(missed, f"{len(causes)} engines, times of the rules ÷ {args.factor:g}, watched for {args.seconds:.0f} s")
 
 
 if __name__ == "__main__":

@@ -1,15 +1,12 @@
 """Runs a real Alertmanager, and collects the notifications that its receivers get."""
 
-import http.server
 import json
 import os
 import re
 import shutil
-import subprocess
-import threading
 import time
 
-from exporter import ROOT, fetch, until
+from exporter import ROOT, Answers, Program, fetch, serve
 from free_port import free_port
 
 CONFIG = ROOT / "deploy/prometheus/alertmanager.yml"
@@ -21,19 +18,15 @@ def alertmanager():
     return shutil.which("prometheus-alertmanager") or shutil.which("alertmanager")
 
 
-class Alertmanager:
+class Alertmanager(Program):
     """A running Alertmanager with the configuration `config`. It keeps its data in `folder`."""
 
     def __init__(self, folder, config=CONFIG):
         self.address = f"127.0.0.1:{free_port()}"
         data = f"--storage.path={folder}/alertmanager"
         command = [alertmanager(), f"--config.file={config}", data, f"--web.listen-address={self.address}", "--cluster.listen-address="]
-        self.process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
-        until("the Alertmanager", lambda: fetch(f"http://{self.address}/-/ready"))
-
-    def stop(self):
-        self.process.terminate()
-        self.process.wait(timeout=30)
+        super().__init__(command, f"{folder}/alertmanager.log")
+        self.until_ready(lambda: fetch(f"http://{self.address}/-/ready"))
 
 
 class Notified(Alertmanager):
@@ -43,23 +36,18 @@ class Notified(Alertmanager):
     def __init__(self, folder, factor=1):
         messages = self.messages = []
 
-        class Receiver(http.server.BaseHTTPRequestHandler):
+        class Receiver(Answers):
             def do_POST(self):
                 message = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
                 messages.append((time.time(), self.path.strip("/"), message))
-                self.send_response(200)
-                self.end_headers()
+                self.answer()
 
-            def log_message(self, *_):
-                pass
-
-        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Receiver)
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        server = serve(Receiver)
         text = CONFIG.read_text()
         for name, seconds in (("group_wait: 30s", 30), ("group_interval: 5m", 300)):
             text = text.replace(name, f"{name.split(':')[0]}: {max(1, round(seconds / factor))}s")
         for receiver in RECEIVERS:
-            to = f"http://127.0.0.1:{self.server.server_port}/{receiver}"
+            to = f"http://127.0.0.1:{server.server_port}/{receiver}"
             text = re.sub(f"- name: {receiver}\\b.*", f"- name: {receiver}\n    webhook_configs: [{{url: '{to}', send_resolved: true}}]", text)
         path = os.path.join(folder, "alertmanager.yml")
         with open(path, "w") as file:
@@ -80,7 +68,3 @@ class Notified(Alertmanager):
             for name, found in told[receiver].items():
                 if found != severity:
                     yield f"the {receiver} was told of {name}, which is {found}"
-
-    def stop(self):
-        super().stop()
-        self.server.shutdown()

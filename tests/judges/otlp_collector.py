@@ -19,14 +19,14 @@ import tempfile
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 
-from exporter import ROOT, Exporter, until
+from exporter import ROOT, Exporter, Program, until
 from free_port import free_port
 from spans import exporter as sdk_exporter
 
 SPANS = 9
 
 
-class Collector:
+class Collector(Program):
     """Receives OTLP over gRPC and HTTP, prints each span, and sends it to an exporter of spans if there is one."""
 
     def __init__(self, program, folder, name, exporter=None):
@@ -43,19 +43,14 @@ class Collector:
                 "pipelines": {"traces": {"receivers": ["otlp"], "processors": ["batch"], "exporters": list(exporters)}},
             },
         }
-        file, self.log = folder / f"{name}.yaml", folder / f"{name}.log"
+        file = folder / f"{name}.yaml"
         file.write_text(json.dumps(config))
-        with self.log.open("w") as log:
-            self.process = subprocess.Popen([program, "--config", f"file:{file}"], stdout=log, stderr=log)
-        until(f"the collector {name}", lambda: self._ended() or "Everything is ready" in self.log.read_text())
-
-    def _ended(self):
-        if self.process.poll() is not None:
-            raise SystemExit(f"the collector ended: {self.log.read_text()}")
+        super().__init__([program, "--config", f"file:{file}"], folder / f"{name}.log")
+        self.until_ready(lambda: "Everything is ready" in self.log())
 
     def spans(self):
         """Each span as the Collector prints it: ids, times, status, attributes and events."""
-        blocks = re.split(r"^(?:Span #\d+|ScopeSpans #\d+.*|ResourceSpans #\d+.*|\t?\{.*|\d{4}-.*)$", self.log.read_text(), flags=re.M)
+        blocks = re.split(r"^(?:Span #\d+|ScopeSpans #\d+.*|ResourceSpans #\d+.*|\t?\{.*|\d{4}-.*)$", self.log(), flags=re.M)
         return sorted(block for block in blocks if "Trace ID" in block)
 
     def stop(self):
@@ -85,10 +80,10 @@ def judge(exporter_program, program, protocol, folder):
         assert first.spans() == last.spans(), "the spans differ"
         for name in ("gen_ai.latency.e2e", "gen_ai.usage.prompt_tokens", "kv_cache_transfer_start"):
             assert any(name in span for span in last.spans()), name
-        troubles = [line for line in first.log.read_text().splitlines() if "\twarn\t" in line or "\terror\t" in line]
+        troubles = [line for line in first.log().splitlines() if "\twarn\t" in line or "\terror\t" in line]
         assert not troubles, troubles
         send_incomplete(target)
-        until("the remedy in the Collector's log", lambda: "set return_perf_metrics: true" in first.log.read_text())
+        until("the remedy in the Collector's log", lambda: "set return_perf_metrics: true" in first.log())
     finally:
         for part in (first, exporter, last):
             part.stop()

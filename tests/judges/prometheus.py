@@ -3,11 +3,10 @@
 import json
 import os
 import shutil
-import subprocess
 import sys
 import urllib.parse
 
-from exporter import fetch, until
+from exporter import Program, fetch
 from free_port import free_port
 
 
@@ -15,7 +14,7 @@ def needs(*programs):
     """Exits with code 77, which means skipped, if one of these programs is not installed. A program without a path is None."""
     missing = [str(program) for program in programs if not program or not shutil.which(program)]
     if missing:
-        print(f"not installed: {', '.join(missing)} (apt-get install prometheus prometheus-alertmanager)")
+        print(f"not installed: {', '.join(missing)} (apt-get install prometheus prometheus-alertmanager; tests/deploy/kubernetes.sh builds target/tools/manifests)")
         sys.exit(77)
 
 
@@ -45,37 +44,19 @@ class Api:
         return {tuple(sorted(series["metric"].items())): float(series["value"][1]) for series in self.query(expression, at)}
 
 
-class Prometheus(Api):
-    """Runs Prometheus in `folder` with this configuration, which is a dictionary or YAML. Writes its log to
-    `folder`."""
+class Prometheus(Program, Api):
+    """Runs Prometheus in `folder` with this configuration, which is a dictionary or YAML."""
 
     def __init__(self, folder, config, *arguments, program="prometheus", name="prometheus"):
-        super().__init__(f"127.0.0.1:{free_port()}")
-        path = os.path.join(folder, name)
-        with open(f"{path}.yml", "w") as file:
+        Api.__init__(self, f"127.0.0.1:{free_port()}")
+        self.data = os.path.join(folder, name)
+        with open(f"{self.data}.yml", "w") as file:
             file.write(config if isinstance(config, str) else json.dumps(config))
-        data = "--storage.agent.path" if "--enable-feature=agent" in arguments else "--storage.tsdb.path"
-        self.log = open(f"{path}.log", "w+")
-        command = [program, f"--config.file={path}.yml", f"{data}={path}", f"--web.listen-address={self.address}", "--log.level=warn"]
-        self.process = subprocess.Popen([*command, *arguments], stdout=self.log, stderr=self.log)
-        until("Prometheus", lambda: self.process.poll() is not None or self.read("/-/ready"))
-        if self.process.poll() is not None:
-            sys.exit(f"Prometheus ended: {self.logged()}")
-
-    def logged(self):
-        self.log.seek(0)
-        return self.log.read()[-2000:]
-
-    def stop(self):
-        self.process.terminate()
-        self.process.wait(timeout=60)
-        self.log.close()
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.stop()
+        storage = "agent" if "--enable-feature=agent" in arguments else "tsdb"
+        command = [program, f"--config.file={self.data}.yml", f"--storage.{storage}.path={self.data}"]
+        command += [f"--web.listen-address={self.address}", "--log.level=warn", *arguments]
+        Program.__init__(self, command, f"{self.data}.log")
+        self.until_ready(lambda: self.read("/-/ready"))
 
 
 def scraping(targets, interval="1s", **settings):

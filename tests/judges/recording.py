@@ -14,13 +14,15 @@ import time
 
 import duckdb
 import pandas
+from exporter import Exporter
 
 
 def main() -> None:
     binary, seconds = sys.argv[1], float(sys.argv[2]) if len(sys.argv) > 2 else 20.0
     with tempfile.TemporaryDirectory() as folder:
         directory = pathlib.Path(folder)
-        record(binary, directory / "recording", seconds)
+        with Exporter(binary, "--source=sim:?scenario=batch-limit", '--model=m,"1"', f"--record.dir={directory}/recording"):
+            time.sleep(seconds)
         lines = directory / "lines.ndjson"
         with lines.open("wb") as out:
             subprocess.run(["zstdcat", *sorted((directory / "recording").glob("*.rec.zst"))], check=True, stdout=out)
@@ -29,17 +31,6 @@ def main() -> None:
         by_pandas(lines, truth)
         by_duckdb(lines, truth)
     print(f"{len(truth)} items: jq, pandas {pandas.__version__} and DuckDB {duckdb.__version__} read the lines")
-
-
-def record(binary: str, recording: pathlib.Path, seconds: float) -> None:
-    arguments = ["--gpu", "off", "--web.listen-address", "127.0.0.1:0", "--record.dir", str(recording)]
-    engine = "sim:?scenario=batch-limit"
-    exporter = subprocess.Popen([binary, "--source", engine, "--model", 'm,"1"', *arguments], stderr=subprocess.DEVNULL)
-    try:
-        time.sleep(seconds)
-    finally:
-        exporter.terminate()
-        exporter.wait()
 
 
 def sums(truth: list) -> tuple:

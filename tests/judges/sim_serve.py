@@ -4,7 +4,7 @@ import json
 import os
 import subprocess
 
-from exporter import ROOT, fetch
+from exporter import ROOT, Program, fetch
 
 
 def built():
@@ -23,7 +23,7 @@ def usual(**changes):
     return "sim:?" + "&".join(f"{key}={value}" for key, value in (options | changes).items())
 
 
-class SimServe:
+class SimServe(Program):
     """A running simulated server, on a free port unless `port` is given. `engine` is the `--source` of a simulated engine."""
 
     def __init__(self, engine, *arguments, port=0):
@@ -47,9 +47,3 @@ class SimServe:
         self.process.kill()
         self.process.wait()
         self.process.stdout.close()
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.stop()

@@ -6,9 +6,9 @@ Prints a JSON object: `lost` (problems of the import), `slices` and `counters` (
 
 import json
 import sys
-import threading
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from http.server import SimpleHTTPRequestHandler
 
+from exporter import serve
 from webdriver import Browser
 
 PERFETTO, TRACE = sys.argv[1:]
@@ -50,14 +50,10 @@ def query(browser, sql):
     return rows
 
 
-server = ThreadingHTTPServer(("127.0.0.1", 0), lambda *arguments: Pages(*arguments, directory=PERFETTO))
-threading.Thread(target=server.serve_forever, daemon=True).start()
-address = f"http://127.0.0.1:{server.server_address[1]}"
-browser = Browser()
-try:
+server = serve(lambda *arguments: Pages(*arguments, directory=PERFETTO))
+address = f"http://127.0.0.1:{server.server_port}"
+with Browser() as browser:
     browser.open(f"{address}/#!/?url={address}/trace.json")
     browser.until("return typeof app === 'object' && !!(app.trace && app.trace.engine)")
     tables = {"lost": LOST, "slices": SLICES, "counters": COUNTERS}
     print(json.dumps({name: query(browser, sql) for name, sql in tables.items()}))
-finally:
-    browser.close()

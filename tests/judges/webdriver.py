@@ -67,7 +67,10 @@ class Browser:
             time.sleep(0.2)
         return value
 
-    def close(self):
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
         try:
             self._call("DELETE", self.session)
         finally:

@@ -1,45 +1,32 @@
 """Asks what-if about the engines, and compares its answers with what the changed engines really do."""
 
-import contextlib
 import dataclasses
-import http.server
 import json
 import pathlib
 import random
 import statistics
 import subprocess
-import threading
 import urllib.parse
 
 from engine import BLOCK, Engine
+from exporter import Answers, serve
 
 THROUGHPUT, MEDIANS = 0.02, 0.10  # largest errors of a right answer
 ASKED = 2048  # an exporter answers from so many requests, the last that have finished
 TIMES = 4  # how often the truth has the measured load
 
 
-@contextlib.contextmanager
 def frozen(models):
-    """Serves answers of /api/v1/model, so that all questions are about the same moment."""
+    """Serves answers of /api/v1/model, so that all questions are about the same moment. Returns the address."""
 
-    class Handler(http.server.BaseHTTPRequestHandler):
+    class Handler(Answers):
         def do_GET(self):
             url = urllib.parse.urlsplit(self.path)
             name = urllib.parse.parse_qs(url.query).get("engine", [""])[0].split(":")[0]
             body = models.get(name, b"") if url.path == "/api/v1/model" else b""
-            self.send_response(200 if body else 404)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+            self.answer(body, 200 if body else 404, Content_Type="application/json")
 
-        def log_message(self, *_):
-            pass
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-        server.shutdown()
+    return f"http://127.0.0.1:{serve(Handler).server_port}"
 
 
 def ask(binary, url, engine, question):
