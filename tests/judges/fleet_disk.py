@@ -6,33 +6,24 @@ with 1 and with 8 engines on each node. A Prometheus for each kind of node scrap
 to a receiver that discards them. A chunk is full after 30 minutes; with less, the bytes per sample are too high. Exit code 1 if a scrape fails.
 """
 
-import argparse
 import contextlib
-import http.server
 import os
-import random
 import tempfile
-import threading
 import time
 
 import page_size
-from fleet_size import INTERVAL, Prometheus, move
+from exporter import Answers, conclude, options, serve
+from fleet_size import INTERVAL, Prometheus
 
 DAY = 86400
 FLEET = 1000  # nodes of the extrapolation
 BLOCKS = 12  # blocks of 2 hours a day: each has an index of its own
 
 
-class Discard(http.server.BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-
+class Discard(Answers):
     def do_POST(self):
         self.rfile.read(int(self.headers["Content-Length"]))
-        self.send_response(204)
-        self.end_headers()
-
-    def log_message(self, *_):
-        pass
+        self.answer(status=204)
 
 
 def folder_bytes(path):
@@ -61,43 +52,33 @@ def row(server, kind, nodes, seconds):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options(__doc__)
     parser.add_argument("exporter")
     parser.add_argument("--minutes", type=float, default=31)
     parser.add_argument("--nodes", type=int, default=5, help="nodes of each kind")
     parser.add_argument("--gpus", type=int, default=8, help="GPUs of each node")
     parser.add_argument("--prometheus", default="prometheus")
     args = parser.parse_args()
-    receiver = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Discard)
-    threading.Thread(target=receiver.serve_forever, daemon=True).start()
-    write = [{"url": f"http://127.0.0.1:{receiver.server_port}/", "queue_config": {"max_samples_per_send": 2000}}]
+    write = [{"url": f"http://127.0.0.1:{serve(Discard).server_port}/", "queue_config": {"max_samples_per_send": 2000}}]
     with contextlib.ExitStack() as stack:
         folder = lambda: stack.enter_context(tempfile.TemporaryDirectory())
-        servers, states, chance = {}, [], random.Random(1)
+        servers = {}
         for profile in ("default", "full"):
             for engines in (1, 8):
                 addresses = []
                 for node in range(args.nodes):
-                    work = folder()
                     sources = [f"{page_size.SIMULATED}&seed={node * 8 + number}" for number in range(engines)]
-                    exporter = stack.enter_context(page_size.running(os.path.abspath(args.exporter), work, sources, args.gpus, 0, profile))
+                    exporter = stack.enter_context(page_size.running(os.path.abspath(args.exporter), folder(), sources, args.gpus, 0, profile))
                     addresses.append(exporter.address)
-                    state = os.path.join(work, "libnvidia-ml.so.1.state")
-                    states.append((state, open(state).read()))
                 kind = f"{profile}, {engines} engine{'s' if engines > 1 else ''}"
                 server = Prometheus(args.prometheus, folder(), addresses, [], remote_write=write)
                 servers[kind] = stack.enter_context(server), time.monotonic()
-        end = time.monotonic() + 60 * args.minutes
-        while time.monotonic() < end:
-            for state, steady in states:
-                move(state, steady, chance)
-            time.sleep(5)
+        time.sleep(60 * args.minutes)
         print(f"| page | samples of a page | head series of a node | samples/s of a node | chunks, bytes per sample | index, bytes per series | write-ahead log, bytes per sample | "
               f"sent, bytes per sample | {FLEET} nodes: samples/s | blocks of a day, GB | remote write of a day, GB |")
         print("|" + " --- |" * 11)
         findings = [line for kind, (server, began) in servers.items() for line in row(server, kind, args.nodes, time.monotonic() - began)]
-    print(*findings, sep="\n")
-    raise SystemExit(bool(findings))
+    conclude(findings, f"{args.nodes} nodes of each kind, {args.minutes:g} minutes")
 
 
 if __name__ == "__main__":

@@ -1,132 +1,47 @@
-"""Measures a Prometheus that scrapes a fleet: 125 targets replay pages of a node with 8 GPUs, and the shipped rules run.
+"""Measures a Prometheus that scrapes a fleet: 125 nodes with 8 GPUs each, and the shipped rules run.
 
 usage: fleet_size.py EXPORTER [--minutes 12] [--targets 125] [--gpus 8] [--engines 1] [--prometheus PATH]
-Records pages of EXPORTER with busy simulated engines and GPUs (libnvml_standin.so must be beside it). One small process serves them at 125
-addresses of this machine, each with its own GPUs and one of 10 models; counters grow and gauges move with each scrape. Prints head series,
-memory, CPU, bytes per sample and the time of the rules. Exit code 1 if a target or a rule fails, 77 if Prometheus is not installed.
+EXPORTER runs once, with busy simulated engines and GPUs (libnvml_standin.so must be beside it). A server at 125 addresses of this machine
+passes its page on, each with its own GPUs and one of 10 models. Prints head series, memory, CPU, bytes per sample and the time of the
+rules. Exit code 1 if a target or a rule fails, 77 if Prometheus is not installed.
 """
 
-import argparse
+import contextlib
 import gzip
-import http.server
 import json
-import multiprocessing
 import os
-import random
 import re
 import subprocess
-import sys
 import tempfile
-import threading
 import time
 
 import page_size
 import prometheus
-from exporter import ROOT, fetch
-from free_port import free_port
+from exporter import ROOT, Answers, conclude, fetch, options, serve
 
 RULES = [f"{ROOT}/deploy/prometheus/{name}.yml" for name in ("recording", "alerts", "alerts-gpu")]
 INTERVAL = 15  # seconds between scrapes
-RECORDED = 20  # number of recorded pages
 MODELS = 10
-MOVING = {"utilization_percent": 20, "power_mw": 60000, "temperature_celsius": 5, "memory_used_bytes": 1 << 30, "clock_sm_mhz": 60}
 
 
-def move(state, steady, chance):
-    """Changes the readings of the simulated GPUs whose control file is `state`. `steady` is its first content."""
-    moved = re.sub(
-        r"(?m)^(gpu\.\d+\.)(\w+)=(\d+)$",
-        lambda line: f"{line[1]}{line[2]}={int(line[3]) + chance.randint(-MOVING[line[2]], MOVING[line[2]]) if line[2] in MOVING else line[3]}",
-        steady,
-    )
-    with open(f"{state}.draft", "w") as file:
-        file.write(moved)
-    os.replace(f"{state}.draft", state)
+def fleet(exporter):
+    """A server whose port has the page of a node at each address of this machine."""
 
-
-def recorded_pages(program, engines, gpus):
-    """Records pages of one node, one per second. The readings of the GPUs change between two pages."""
-    pages, chance = [], random.Random(1)
-    with tempfile.TemporaryDirectory() as work:
-        with page_size.running(program, work, [page_size.SIMULATED] * engines, gpus) as exporter:
-            state = os.path.join(work, "libnvidia-ml.so.1.state")
-            with open(state) as file:
-                steady = file.read()
-            for _ in range(page_size.WARM_UP + RECORDED):
-                move(state, steady, chance)
-                time.sleep(1)
-                pages.append(fetch(f"{exporter.url}/metrics").decode())
-    return pages[-RECORDED:]
-
-
-class Replay:
-    """The page of a node at step 0, 1, 2, … After the last recorded page, the first follows again, but counters continue
-    to grow."""
-
-    def __init__(self, pages):
-        self.pages, self.built, self.lock = pages, {}, threading.Lock()
-        kinds = dict(re.findall(r"(?m)^# TYPE (\S+) (\S+)$", pages[0]))
-        first, last = self.values(pages[0]), self.values(pages[-1])
-        grow = lambda name: kinds.get(name) == "counter" or kinds.get(re.sub(r"_(bucket|sum|count)$", "", name)) == "histogram" or name.endswith("timestamp_seconds")
-        # The growth of each counter per round. It includes the step from the last page of a round to the first of the next.
-        self.growth = {
-            series: (last[series] - value) * RECORDED / (RECORDED - 1)
-            for series, value in first.items()
-            if series in last and grow(series.split("{")[0])
-        }
-
-    @staticmethod
-    def values(page):
-        return {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in page.splitlines() if not line.startswith("#")}
-
-    def page(self, step):
-        with self.lock:
-            if step not in self.built:
-                rounds = step // RECORDED
-                lines = []
-                for line in self.pages[step % RECORDED].splitlines():
-                    series, _, value = line.rpartition(" ")
-                    if not line.startswith("#") and series in self.growth:
-                        line = f"{series} {float(value) + rounds * self.growth[series]:.15g}"
-                    lines.append(line)
-                self.built[step] = ("\n".join(lines) + "\n").encode()
-            return self.built[step]
-
-
-def serve(pages, port, ready):
-    replay, began = Replay(pages), time.time()
-
-    class Target(http.server.BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
+    class Node(Answers):
         def do_GET(self):
             node = int(self.headers["Host"].split(":")[0].split(".")[3])
-            page = replay.page(int((time.time() - began) / INTERVAL) + node % RECORDED)
+            page = fetch(f"{exporter.url}/metrics")
             page = page.replace(b"GPU-00000000-", b"GPU-%08x-" % node).replace(b'model="llama-3-70b"', b'model="model-%d"' % (node % MODELS))
-            body = gzip.compress(page, 1)
-            self.send_response(200)
-            self.send_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
-            self.send_header("Content-Encoding", "gzip")
-            self.send_header("Content-Length", str(len(body)))
-            try:
-                self.end_headers()
-                self.wfile.write(body)
-            except OSError:
-                pass  # Prometheus has ended, or its timeout expired
+            with contextlib.suppress(OSError):  # Prometheus has ended, or its timeout expired
+                self.answer(gzip.compress(page, 1), Content_Type="text/plain; version=0.0.4; charset=utf-8", Content_Encoding="gzip")
 
-        def log_message(self, *_):
-            pass
-
-    server = http.server.ThreadingHTTPServer(("0.0.0.0", port), Target)
-    ready.set()
-    server.serve_forever()
+    return serve(Node, "0.0.0.0").server_port
 
 
 class Prometheus(prometheus.Prometheus):
     def __init__(self, program, folder, targets, rule_files=RULES, **settings):
         config = prometheus.scraping([{"targets": targets}], f"{INTERVAL}s", rule_files=rule_files, **settings)
         super().__init__(folder, config, "--web.enable-admin-api", program=program)
-        self.data = os.path.join(folder, "prometheus")
 
     def own(self):
         """The server's own metrics: a map from name and labels to the value."""
@@ -185,7 +100,7 @@ def report(server, half, targets):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options(__doc__)
     parser.add_argument("exporter")
     parser.add_argument("--minutes", type=float, default=12)
     parser.add_argument("--targets", type=int, default=125)
@@ -197,18 +112,19 @@ def main():
     if not 1 <= args.targets <= 254:
         parser.error("--targets must be from 1 to 254")
     print(subprocess.run([args.prometheus, "--version"], capture_output=True, text=True).stdout.splitlines()[0])
-    pages = recorded_pages(os.path.abspath(args.exporter), args.engines, args.gpus)
-    port, ready = free_port(), multiprocessing.Event()
-    multiprocessing.Process(target=serve, args=(pages, port, ready), daemon=True).start()
-    ready.wait(10)
-    targets = [f"127.0.1.{node}:{port}" for node in range(1, args.targets + 1)]
-    with tempfile.TemporaryDirectory() as work, Prometheus(args.prometheus, work, targets) as server:
+    with contextlib.ExitStack() as stack:
+        folder = lambda: stack.enter_context(tempfile.TemporaryDirectory())
+        sources = [page_size.SIMULATED] * args.engines
+        exporter = stack.enter_context(page_size.running(os.path.abspath(args.exporter), folder(), sources, args.gpus))
+        port = fleet(exporter)
+        targets = [f"127.0.1.{node}:{port}" for node in range(1, args.targets + 1)]
+        time.sleep(page_size.WARM_UP)
+        server = stack.enter_context(Prometheus(args.prometheus, folder(), targets))
         time.sleep(args.minutes * 30)
         half = time.monotonic(), server.own()
         time.sleep(args.minutes * 30)
         findings = report(server, half, args.targets)
-    print(*findings, sep="\n")
-    sys.exit(bool(findings))
+    conclude(findings, f"{args.targets} targets, {args.minutes:g} minutes")
 
 
 if __name__ == "__main__":

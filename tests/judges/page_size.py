@@ -8,14 +8,16 @@ of an H100. docs/fleet.md has some of the results.
 import contextlib
 import gzip
 import os
+import random
 import subprocess
 import sys
 import tempfile
 import time
 
-from exporter import PROTOBUF, Exporter, fetch, simulated_gpus, until
+from exporter import PROTOBUF, Exporter, MovingGpus, configured, fetch, until
 from sim_serve import SimServe
 
+# Readings of a busy H100. All others are the default, and so are 18 NVLinks.
 BUSY = {
     "utilization_percent": 70,
     "memory_used_bytes": 72 << 30,
@@ -27,6 +29,8 @@ BUSY = {
     "processes": "4000:72000000000",
     **{f"gpm.{metric}": 50 for metric in (1, 2, 3, 4, 5, 9, 10, 11, 12, 13, 20, 21, 60, 61)},
 }
+# By how much these readings move at most, each second.
+MOVING = {"utilization_percent": 20, "power_mw": 60000, "temperature_celsius": 5, "memory_used_bytes": 1 << 30, "clock_sm_mhz": 60}
 SIMULATED = "sim:?rate=10&prefix_share=1&prefix_tokens=500&spec_draft_len=3&spec_acceptance=0.9&disagg=1"
 # Time in seconds until all families are on the page, including histograms of requests.
 WARM_UP = 12
@@ -36,36 +40,35 @@ SCRAPES = 60
 PAUSE = 0.15
 
 
-def many_gpus(count):
-    """The control file of the stand-in for NVML: `count` healthy, busy H100s with default readings and 18 NVLinks each."""
-    return f"gpus={count}\n" + "".join(f"gpu.{index}.{key}={value}\n" for index in range(count) for key, value in BUSY.items())
-
-
 @contextlib.contextmanager
-def running(program, work, sources, gpus=0, published=0, profile="default"):
+def running(program, work, sources, gpus=0, published=0, profile="default", moving=MOVING):
     """Runs an exporter with these sources, simulated GPUs, and engines that publish to its socket."""
+    chance = random.Random(1)
+
+    def read():
+        return [BUSY | {key: BUSY[key] + chance.randint(-most, most) for key, most in moving.items()} for _ in range(gpus)]
+
     arguments = ["--log.level=warn", f"--metrics.profile={profile}"]
     if gpus:
         standin = os.environ.get("NVML_STANDIN", os.path.join(os.path.dirname(program), "libnvml_standin.so"))
-        arguments.append(f"--gpu.library={simulated_gpus(standin, work, many_gpus(gpus))}")
-    ingest, config = os.path.join(work, "ingest.sock"), os.path.join(work, "config.yaml")
-    with open(config, "w") as file:
-        file.write("engines:\n")
-        for number, source in enumerate([*sources, f"socket:{ingest}"]):
-            name = f"    model: llama-3-70b\n    version: \"{number}\"\n" if source.startswith("sim:") else ""
-            file.write(f'  - source: "{source}"\n{name}')
-    with Exporter(program, *arguments, f"--config.file={config}") as exporter:
+        moved = MovingGpus(standin, work, read)
+        arguments.append(f"--gpu.library={moved.library}")
+    ingest, engines = os.path.join(work, "ingest.sock"), []
+    for number, source in enumerate(sources):
+        engines.append({"source": source, "model": "llama-3-70b", "version": str(number)})
+    engines.append({"source": f"socket:{ingest}"})
+    with Exporter(program, *arguments, configured(work, engines)) as exporter:
         until("the socket", lambda: os.path.exists(ingest))
-        engines = [SimServe.publishing(ingest, "llama-3-70b", f"p{number}", seed=number) for number in range(published)]
+        publishers = [SimServe.publishing(ingest, "llama-3-70b", f"p{number}", seed=number) for number in range(published)]
         try:
             yield exporter
         finally:
-            for engine in engines:
-                engine.stop()
+            for started in [*publishers, *([moved] if gpus else [])]:
+                started.stop()
 
 
 def measure(program, profile, sources, gpus, published):
-    with tempfile.TemporaryDirectory() as work, running(program, work, sources, gpus, published, profile) as exporter:
+    with tempfile.TemporaryDirectory() as work, running(program, work, sources, gpus, published, profile, {}) as exporter:
         time.sleep(WARM_UP)
         url = f"{exporter.url}/metrics"
         page = fetch(url)
