@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs hostile and broken peers against the daemon, and prints the cost of each: python3 tests/judges/hostile.py [TRIAL...]
+"""Runs hostile and broken peers against the daemon, and prints the cost of each: python3 tests/judges/hostile.py [--seconds N]
 
 Each trial starts one daemon and measures one number, such as memory or seconds. If the number is above the limit, the trial fails,
 and the exit code is 1. docs/ARCHITECTURE.md, "What peers can cost", has the rules. Time limits are generous, because other
@@ -7,21 +7,16 @@ processes may use the machine. tests/it/memory.rs, fairness.rs and file_faults.r
 kinds at once, and those that are too large for a test.
 """
 
-import argparse
 import contextlib
-import http.server
 import socket
 import sys
 import tempfile
 import threading
 import time
 
-from exporter import ROOT, Exporter, fetch, simulated_gpus, until
+from exporter import PROTOBUF, ROOT, Answers, Exporter, fetch, options, serve, simulated_gpus, until
 
 MB = 1_000_000
-TRIALS = {}
-# Duration of `everything_at_once` in seconds.
-SECONDS = 30
 STANDIN = ROOT / "target/debug/libnvml_standin.so"
 PAGES = [
     "/metrics",
@@ -40,18 +35,8 @@ FORMS = [
     {"Accept-Encoding": "gzip"},
     {"Accept-Encoding": "zstd"},
     {"Accept": "application/openmetrics-text"},
-    {"Accept": "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited"},
+    {"Accept": PROTOBUF},
 ]
-
-
-def trial(limit, unit):
-    """Registers a trial: a function of a binary and a folder that returns a number."""
-
-    def add(function):
-        TRIALS[function.__name__] = (function, limit, unit)
-        return function
-
-    return add
 
 
 def engine_memory(engines):
@@ -95,12 +80,13 @@ def read_all_forms(exporter, end):
                     fetch(exporter.url + page, headers=form)
 
 
-@contextlib.contextmanager
 def dripping_server(size):
-    """A server that announces no length, sends `size` bytes of records, and then single bytes with pauses between them. Yields its source."""
+    """A server that announces no length, sends `size` bytes of records, and then single bytes with pauses between them. Returns its source."""
     start = b"[" + b",".join([record(7).strip()] * (size // 100))
 
-    class Handler(http.server.BaseHTTPRequestHandler):
+    class Handler(Answers):
+        protocol_version = "HTTP/1.0"
+
         def do_GET(self):
             with contextlib.suppress(OSError):
                 self.send_response(200)
@@ -112,27 +98,18 @@ def dripping_server(size):
                     time.sleep(0.5)
                     self.wfile.write(b" ")
 
-        def log_message(self, *_):
-            pass
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        server.daemon_threads = True
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"trtllm-serve:http://127.0.0.1:{server.server_port}"
-        server.shutdown()
+    return f"trtllm-serve:http://127.0.0.1:{serve(Handler).server_port}"
 
 
-@trial(engine_memory(50), "MB at most")
-def everything_at_once(binary, folder):
+def everything_at_once(args, folder):
     """48 named engines, readers of every page in every format, slow readers, half lines, floods, a server that sends 15 MiB and then single
     bytes, and a recorder, for --seconds. Then a quiet minute follows."""
     a, b = f"{folder}/a", f"{folder}/b"
     with contextlib.ExitStack() as stack:
-        drip = stack.enter_context(dripping_server(15 << 20))
-        words = ["--source", drip, "--record.dir", f"{folder}/kept", "--source", f"socket:{a}", "--source", f"socket:{b}"]
-        exporter = stack.enter_context(Exporter(binary, *words))
+        words = ["--source", dripping_server(15 << 20), "--record.dir", f"{folder}/kept", "--source", f"socket:{a}", "--source", f"socket:{b}"]
+        exporter = stack.enter_context(Exporter(args.binary, *words))
         publishers = named_engines(b, 48)
-        end = time.monotonic() + SECONDS
+        end = time.monotonic() + args.seconds
 
         def repeat(attempt):
             while time.monotonic() < end:
@@ -180,32 +157,35 @@ def gpus(binary, folder, state, *more):
         yield exporter
 
 
-@trial(300, "threads")
-def hundreds_of_gpus(binary, folder):
-    with gpus(binary, folder, "gpus=600\n") as exporter:
+def hundreds_of_gpus(args, folder):
+    with gpus(args.binary, folder, "gpus=600\n") as exporter:
         return exporter.status("Threads")
 
 
-@trial(engine_memory(1), "MB at most")
-def thousands_of_processes(binary, folder):
+def thousands_of_processes(args, folder):
     processes = ",".join(f"{pid}:none" for pid in range(1, 20_000))
-    with gpus(binary, folder, f"gpus=1\ngpu.0.processes={processes}\n", "--gpu.processes") as exporter:
+    with gpus(args.binary, folder, f"gpus=1\ngpu.0.processes={processes}\n", "--gpu.processes") as exporter:
         return exporter.status("VmHWM") * 1024 / MB
 
 
+TRIALS = {  # limit and unit of the number that a trial returns
+    everything_at_once: (engine_memory(50), "MB at most"),
+    hundreds_of_gpus: (300, "threads"),
+    thousands_of_processes: (engine_memory(1), "MB at most"),
+}
+
+
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("trials", nargs="*", help="names; all without any")
+    parser = options(__doc__)
     parser.add_argument("--binary", default=str(ROOT / "target/release/trtllm-exporter"))
-    parser.add_argument("--seconds", type=int, default=SECONDS, help="how long everything_at_once lasts (%(default)s)")
-    options = parser.parse_args()
-    globals()["SECONDS"] = options.seconds
+    parser.add_argument("--seconds", type=int, default=30, help="how long everything_at_once lasts (%(default)s)")
+    args = parser.parse_args()
     failed = []
-    for name in options.trials or TRIALS:
-        function, limit, unit = TRIALS[name]
+    for trial, (limit, unit) in TRIALS.items():
+        name = trial.__name__
         with tempfile.TemporaryDirectory(prefix="hostile-") as folder:
             try:
-                number = function(options.binary, folder)
+                number = trial(args, folder)
                 ok, shown = number <= limit, f"{number:10.1f}"
             except Exception as error:  # noqa: BLE001 after a trial that fails, the other trials must still run
                 ok, shown = False, f"{type(error).__name__}: {str(error)[:200]}"

@@ -1,6 +1,6 @@
 """Asks for the verdict on each scenario through the endpoints of a real deployment, in real time, and prints how often it is right.
 
-usage: live.py EXPORTER [--only REGEX] [--one-a-cause] [--setups NAME,...] [--gpus STANDIN] [--seconds S] [--at-once N] [--json FILE]
+usage: live.py EXPORTER [--only REGEX] [--one-a-cause] [--setups NAME,...] [--gpus STANDIN] [--seconds S]
 Each engine is a process (trtllm-sim-serve; SIM_SERVE names a built one), and the exporter sees only what such a server or publisher
 sends. With --gpus, it also reads the engine's GPUs through the stand-in for NVML (libnvml_standin.so); without it, nobody reads them.
 Setups:
@@ -16,7 +16,6 @@ cause is `none` although something limits the engine; a silence is honest if the
 is wrong. Exit code 1 if a wrong answer has the confidence high, or a healthy engine gets a warning.
 """
 
-import argparse
 import collections
 import contextlib
 import json
@@ -24,10 +23,9 @@ import os
 import re
 import subprocess
 import tempfile
-import threading
 import time
 
-from exporter import Exporter, fetch, simulated_gpus, until
+from exporter import Exporter, MovingGpus, configured, fetch, options, until
 from sim_serve import SimServe
 
 SETUPS = {
@@ -63,45 +61,10 @@ def serve(setup, name, engine, more, work):
     return SimServe(engine, *arguments, f"--socket={path}", f"--model={name}"), f"socket:{path}"
 
 
-class Gpus(threading.Thread):
-    """Shows the GPUs of simulated servers through the stand-in for NVML, which reads its control file when it changes."""
-
-    def __init__(self, standin, work):
-        super().__init__(daemon=True)
-        self.library, self.servers, self.count, self.ended = simulated_gpus(standin, work, ""), [], 0, threading.Event()
-
-    def add(self, server):
-        """Returns the UUIDs of the GPUs of this server."""
-        own = range(self.count, self.count + len(self.read(server)))
-        self.count = own.stop
-        self.servers.append(server)
-        return [self.uuid(index) for index in own]
-
-    @staticmethod
-    def read(server):
-        return json.loads(fetch(f"{server.url}/gpus"))
-
-    @staticmethod
-    def uuid(index):
-        return f"GPU-00000000-0000-0000-0000-{index + 1:012x}"
-
-    def write(self):
-        gpus = [gpu for server in self.servers for gpu in self.read(server)]
-        lines = [f"gpus={len(gpus)}"]
-        for index, gpu in enumerate(gpus):
-            lines += [f"gpu.{index}.{key}={value}" for key, value in ({"uuid": self.uuid(index)} | gpu).items()]
-        with open(f"{self.library}.draft", "w") as file:
-            file.write("\n".join(lines))
-        os.replace(f"{self.library}.draft", f"{self.library}.state")
-
-    def run(self):
-        with contextlib.suppress(OSError):  # The servers end first.
-            while not self.ended.wait(1):
-                self.write()
-
-    def stop(self):
-        self.ended.set()
-        self.join()
+def readings(servers):
+    """The readings of the GPUs of these simulated servers."""
+    found = [gpu for server in servers for gpu in json.loads(fetch(f"{server.url}/gpus"))]
+    return [{"uuid": f"GPU-00000000-0000-0000-0000-{number:012x}"} | gpu for number, gpu in enumerate(found, 1)]
 
 
 @contextlib.contextmanager
@@ -110,7 +73,7 @@ def watched(exporter, engines, seconds, *arguments, standin=None):
     `--source`, arguments of its server, and other keys of its entry in the configuration. `arguments` are for the exporter."""
     with contextlib.ExitStack() as running:
         work = running.enter_context(tempfile.TemporaryDirectory())
-        entries, gpus = [], standin and Gpus(standin, work)
+        entries, servers = [], []
         for (setup, name), (engine, more, keys) in engines.items():
             folder = os.path.join(work, setup)
             os.makedirs(folder, exist_ok=True)
@@ -118,25 +81,18 @@ def watched(exporter, engines, seconds, *arguments, standin=None):
             if setup != "sim":
                 server, source = serve(setup, name, engine, more, folder)
                 running.callback(server.stop)
-                keys = keys | {"gpus": gpus.add(server)} if gpus else keys
+                before = len(readings(servers))
+                servers.append(server)
+                if standin:
+                    keys = keys | {"gpus": [gpu["uuid"] for gpu in readings(servers)[before:]]}
             entries.append({"source": source, "model": f"{setup}/{name}", **keys})
-        config = os.path.join(work, "engines.json")  # JSON is YAML
-        with open(config, "w") as file:
-            json.dump({"engines": entries}, file)
-        if gpus:
-            gpus.write()
-            gpus.start()
+        if standin:
+            gpus = MovingGpus(standin, work, lambda: readings(servers))
             running.callback(gpus.stop)
             arguments += ("--gpu=required", f"--gpu.library={gpus.library}")
-        ours = running.enter_context(Exporter(exporter, f"--config.file={config}", *arguments))
+        ours = running.enter_context(Exporter(exporter, configured(work, entries), *arguments))
         time.sleep(seconds)
         yield ours
-
-
-def verdicts(exporter, engines, seconds, *arguments, standin=None):
-    """The verdict on each engine after some seconds."""
-    with watched(exporter, engines, seconds, *arguments, standin=standin) as ours:
-        return told(ours)
 
 
 def told(ours):
@@ -157,44 +113,50 @@ def kind(expected, verdict, also_right=ALSO_RIGHT):
     return "wrong, low" if is_low else "wrong, high"
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def parsed(text, setups, at_once, **more):
+    """The options of a judge that asks about scenarios. `more` are further options. `causes`: the cause of each chosen scenario. `rounds`:
+    the engines that run at the same time, as `watched` takes them."""
+    parser = options(text)
     parser.add_argument("exporter")
     parser.add_argument("--only", default="^(?!drill-)", metavar="REGEX")
     parser.add_argument("--one-a-cause", action="store_true", help="only the first scenario of each cause, as a sample")
-    parser.add_argument("--gpus", metavar="STANDIN")
-    parser.add_argument("--setups", default="records,page,rows,both,socket")
+    parser.add_argument("--setups", default=setups)
     parser.add_argument("--seconds", type=float, default=140)
-    parser.add_argument("--at-once", type=int, default=30)
-    parser.add_argument("--json", metavar="FILE", help="also write each answer")
+    for name, metavar in more.items():
+        parser.add_argument(f"--{name}", metavar=metavar)
     args = parser.parse_args()
     found = scenarios(args.exporter, args.only)
     if args.one_a_cause:
         found = {one["cause"]: one for one in reversed(found)}.values()
-    causes = {one["name"]: one["cause"] for one in found}
-    pairs = [(setup, name) for setup in args.setups.split(",") for name in causes]
-    counts, answers, failed = collections.Counter(), [], False
-    for first in range(0, len(pairs), args.at_once):
-        played = {pair: (f"sim:?scenario={pair[1]}", (), {}) for pair in pairs[first : first + args.at_once]}
-        answered = verdicts(args.exporter, played, args.seconds, standin=args.gpus)
-        for setup, name in played:
-            verdict, expected = answered.get((setup, name)), causes[name]
+    args.causes, args.setups = {one["name"]: one["cause"] for one in found}, args.setups.split(",")
+    pairs = [(setup, name) for setup in args.setups for name in args.causes]
+    played = [(pair, (f"sim:?scenario={pair[1]}", (), {})) for pair in pairs]
+    args.rounds = [dict(played[first : first + at_once]) for first in range(0, len(played), at_once)]
+    return args
+
+
+def main():
+    args = parsed(__doc__, "records,page,rows,both,socket", 30, gpus="STANDIN")
+    counts, failed = collections.Counter(), False
+    for engines in args.rounds:
+        with watched(args.exporter, engines, args.seconds, standin=args.gpus) as ours:
+            answered = told(ours)
+        for setup, name in engines:
+            verdict, expected = answered.get((setup, name)), args.causes[name]
             where = kind(expected, verdict, {} if args.gpus else ALSO_RIGHT)
             counts[setup, where] += 1
             alarms = expected == "none" and verdict and verdict["severity"] in ("warning", "critical")
             failed |= where == "wrong, high" or bool(alarms)
-            answers.append({"setup": setup, "scenario": name, "expected": expected, "kind": where, "verdict": verdict})
+            if verdict:
+                counts[verdict["confidence"]] += 1
+                counts[verdict["confidence"], "right"] += where == "right"
             if where != "right":
                 says = verdict and f"{verdict['cause']} ({verdict['severity']}, {verdict['confidence']}): {verdict['says']} blind: {[spot['what'] for spot in verdict['blind']]}"
                 print(f"{where:20} {setup:8} {name}: {says}", flush=True)
-    if args.json:
-        with open(args.json, "w") as file:
-            json.dump(answers, file, indent=1)
     for confidence in ("high", "low"):
-        kinds = [one["kind"] for one in answers if (one["verdict"] or {}).get("confidence") == confidence]
-        print(f"{confidence} confidence: {kinds.count('right')} of {len(kinds)} right")
+        print(f"{confidence} confidence: {counts[confidence, 'right']} of {counts[confidence]} right")
     print(f"| setup | {' | '.join(KINDS)} |\n| --- |{' --- |' * len(KINDS)}")
-    for setup in args.setups.split(","):
+    for setup in args.setups:
         print(f"| {setup} | {' | '.join(str(counts[setup, where]) for where in KINDS)} |")
     raise SystemExit(failed)
 

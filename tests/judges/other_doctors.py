@@ -1,6 +1,6 @@
 """Asks other tools for the cause of each engine's trouble, on vLLM's names of the exporter, and compares their answers with the verdict.
 
-usage: other_doctors.py EXPORTER [--only REGEX] [--one-a-cause] [--setups NAME,...] [--seconds S] [--at-once N] [--json FILE]
+usage: other_doctors.py EXPORTER [--only REGEX] [--one-a-cause] [--setups NAME,...] [--seconds S]
 The engines and set-ups are those of live.py: `both` and `socket` by default. The tools are vllm-doctor 0.6.0 and inference-doctor 0.4.1,
 beside the Python that runs this (`.ci/full other-doctors` installs both). Each reads a Prometheus of its own engine every five seconds,
 because inference-doctor adds up all series that it finds. Both look at the last minute, as the verdict does. inference-doctor gets 2 s to
@@ -15,7 +15,6 @@ wait, so `batch_limit` is a fair answer to the scenario `load`, too.
 Exit code 1 if a tool is right more often than the verdict; 77 if Prometheus is not installed.
 """
 
-import argparse
 import collections
 import contextlib
 import json
@@ -25,7 +24,7 @@ import sys
 import tempfile
 import time
 
-from live import kind, scenarios, told, watched
+from live import kind, parsed, told, watched
 from prometheus import Prometheus, needs, scraping, target
 
 # The findings that name a cause, by their titles, explanations and first recommendations. In doubt, a finding does name it: a queue is
@@ -83,43 +82,25 @@ def answers(exporter, engines, seconds):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("exporter")
-    parser.add_argument("--only", default="^(?!drill-)", metavar="REGEX")
-    parser.add_argument("--one-a-cause", action="store_true", help="only the first scenario of each cause, as a sample")
-    parser.add_argument("--setups", default="both,socket")
-    parser.add_argument("--seconds", type=float, default=140)
-    parser.add_argument("--at-once", type=int, default=12)
-    parser.add_argument("--json", metavar="FILE", help="also write each answer")
-    args = parser.parse_args()
+    args = parsed(__doc__, "both,socket", 12)
     needs("prometheus")
-    found = scenarios(args.exporter, args.only)
-    if args.one_a_cause:
-        found = {one["cause"]: one for one in reversed(found)}.values()
-    causes = {one["name"]: one["cause"] for one in found}
-    pairs = [(setup, name) for setup in args.setups.split(",") for name in causes]
-    counts, rows, missed = collections.Counter(), [], []
+    counts, missed, right = collections.Counter(), [], collections.Counter()
     print(f"| set-up | cause | {OURS} | {' | '.join(TOOLS)} |\n| --- | --- | --- | --- | --- |")
-    for first in range(0, len(pairs), args.at_once):
-        played = {pair: (f"sim:?scenario={pair[1]}", (), {}) for pair in pairs[first : first + args.at_once]}
-        for (setup, name), verdict, by_tool in answers(args.exporter, played, args.seconds):
-            expected = causes[name]
+    for engines in args.rounds:
+        for (setup, name), verdict, by_tool in answers(args.exporter, engines, args.seconds):
+            expected = args.causes[name]
             said = {OURS: [f"{verdict['cause']} ({verdict['confidence']})"] if verdict else []} | by_tool
             kinds = {OURS: kind(expected, verdict).split(",")[0]} | {tool: kind_of_findings(expected, by_tool[tool]) for tool in TOOLS}
             counts.update((setup, who, kinds[who]) for who in kinds)
-            rows.append({"setup": setup, "scenario": name, "expected": expected, "verdict": verdict, "findings": by_tool, "kinds": kinds})
+            right.update(who for who in kinds if kinds[who] in KINDS[:2])
             cells = [f"{kinds[who]}: {', '.join(said[who]) or 'nothing'}" for who in kinds]
             print(f"| {setup} | {expected} (`{name}`) | {' | '.join(cells)} |", flush=True)
             missed += [f"{tool} is right, and the verdict is not: {setup}, {name}" for tool in TOOLS if kinds[tool] in KINDS[:2] and kinds[OURS] != "right"]
-    if args.json:
-        with open(args.json, "w") as file:
-            json.dump(rows, file, indent=1)
     print(*missed, sep="\n")
     print(f"| set-up | who | {' | '.join(KINDS)} |\n| --- |{' --- |' * (1 + len(KINDS))}")
-    for setup in args.setups.split(","):
+    for setup in args.setups:
         for who in (OURS, *TOOLS):
             print(f"| {setup} | {who} | {' | '.join(str(counts[setup, who, one]) for one in KINDS)} |")
-    right = collections.Counter(who for row in rows for who, is_kind in row["kinds"].items() if is_kind in KINDS[:2])
     sys.exit(any(right[tool] > right[OURS] for tool in TOOLS))
 
 

@@ -1,6 +1,6 @@
 """Builds public reports of slow TensorRT-LLM engines from their numbers, and asks for the verdict on each.
 
-usage: public_cases.py EXPORTER [--only REGEX] [--seconds S] [--json FILE]
+usage: public_cases.py EXPORTER [--only REGEX] [--seconds S]
 Each engine is a process (trtllm-sim-serve; SIM_SERVE names a built one) with the release, limits, lengths and measured step times of the
 report. The exporter sees only what such a server or publisher sends; see live.py for the setups. Nobody reads GPUs, except where the name
 says so: the stand-in for NVML then shows for how much of the time kernels run.
@@ -11,7 +11,6 @@ Exit code 1 for any other answer, except a silence for a known reason, and if a 
 Needs target/debug/libnvml_standin.so (cargo build --package nvml-standin).
 """
 
-import argparse
 import csv
 import dataclasses
 import json
@@ -25,7 +24,7 @@ import urllib.parse
 sys.path.append(os.path.join(os.path.dirname(__file__), "kernels"))
 
 from costs import predicted
-from exporter import ROOT, fetch, simulated_gpus
+from exporter import ROOT, fetch, gpu_state, options, simulated_gpus
 from live import kind, told, watched
 
 # Milliseconds of a step that decodes so many requests on H100 (waynehacking8/trtllm-triton-serving).
@@ -160,11 +159,6 @@ def url(options):
     return "sim:?" + "&".join(written)
 
 
-def uuid(index):
-    """The UUID of a GPU of the stand-in."""
-    return f"GPU-00000000-0000-4000-8000-{index:012x}"
-
-
 def play(exporter, cases, seconds):
     """The verdict on each case, by setup and name."""
     engines, gpus = {}, []
@@ -173,11 +167,10 @@ def play(exporter, cases, seconds):
         for setup in case.setups:
             engines[setup, case.name] = (engine, case.server, {})
         if case.gpu is not None:
-            engines[case.setups[-1], f"{case.name}, GPU read"] = (engine, case.server, {"gpus": [uuid(len(gpus))]})
-            gpus.append(case.gpu)
-    state = f"gpus={len(gpus) + 1}\n" + "".join(f"gpu.{index}.utilization_percent={used}\n" for index, used in enumerate(gpus))
+            engines[case.setups[-1], f"{case.name}, GPU read"] = (engine, case.server, {"gpus": [f"GPU-of-case-{len(gpus)}"]})
+            gpus.append({"uuid": f"GPU-of-case-{len(gpus)}", "utilization_percent": case.gpu})
     with tempfile.TemporaryDirectory() as folder:
-        library = simulated_gpus(ROOT / "target/debug/libnvml_standin.so", folder, state)
+        library = simulated_gpus(ROOT / "target/debug/libnvml_standin.so", folder, gpu_state([*gpus, {}]))
         with watched(exporter, engines, seconds, f"--gpu.library={library}", "--gpu=required") as ours:
             found = json.loads(fetch(f"{ours.url}/api/v1/findings"))["findings"]
             return told(ours), {(finding["subject"], finding["rule"]) for finding in found}
@@ -212,11 +205,10 @@ def errors(exporter, seconds):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options(__doc__)
     parser.add_argument("exporter")
     parser.add_argument("--only", default=".", metavar="REGEX", help="cases, or the curves by the name curves")
     parser.add_argument("--seconds", type=float, default=140)
-    parser.add_argument("--json", metavar="FILE", help="also write each answer")
     args = parser.parse_args()
     cases = [case for case in CASES if re.search(args.only, case.name)]
     answers, findings = play(args.exporter, cases, args.seconds) if cases else ({}, set())
@@ -243,9 +235,6 @@ def main():
         middle = statistics.median(known) if known else 1.0
         failed |= middle > 0.05
         print(f"| {name} | {' | '.join('-' if error is None else f'{error:+.1%}' for error in found)} | {middle:.1%} |")
-    if args.json:
-        with open(args.json, "w") as file:
-            json.dump({"answers": [[*pair, verdict] for pair, verdict in answers.items()], "curves": curves}, file, indent=1)
     raise SystemExit(failed)
 
 

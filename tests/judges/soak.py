@@ -3,30 +3,27 @@
 
 Two publishers of the ingest socket and two simulated trtllm-serve send records and finished requests, as entries and
 as rows, and restart now and then. Twenty scrapers read the page in all formats. Once a second, memory, threads,
-descriptors and the size of the page are written to a CSV. At the end, every record and every request must be counted, and no column
-may have grown in the last quarter of the CSV.
+descriptors and the size of the page are sampled. At the end, every record and every request must be counted, and no column may
+have grown in the last quarter of the samples.
 """
 
-import argparse
-import csv
+import collections
 import pathlib
-import sys
 import tempfile
 import threading
 import time
 
-from exporter import Exporter
+from exporter import Exporter, conclude, options
 from soak_engines import Engine
 from soak_scrapers import FORMATS, Scraper, scrape
 
-COLUMNS = ["seconds", "resident_kb", "threads", "descriptors", "page_bytes", "records", "scrapes", "cpu_seconds", "requests"]
+Row = collections.namedtuple("Row", "resident_kb threads descriptors page_bytes")
 
 
 def sample(exporter):
-    """The columns of a row of the CSV that describe the exporter."""
     descriptors = len(list(pathlib.Path(f"/proc/{exporter.process.pid}/fd").iterdir()))
     page = len(scrape(exporter.address, FORMATS[0])[1])
-    return exporter.status("VmRSS"), exporter.status("Threads"), descriptors, page, exporter.cpu_seconds()
+    return Row(exporter.status("VmRSS"), exporter.status("Threads"), descriptors, page)
 
 
 def flat(rows):
@@ -35,7 +32,7 @@ def flat(rows):
     quarter = len(rows) // 4
     third, last = rows[2 * quarter : 3 * quarter], rows[3 * quarter :]
     limits = {"resident_kb": 2048, "threads": 2, "descriptors": 8, "page_bytes": 1024}
-    mean = lambda rows, column: sum(row[COLUMNS.index(column)] for row in rows) / len(rows)  # noqa: E731
+    mean = lambda rows, column: sum(getattr(row, column) for row in rows) / len(rows)  # noqa: E731
     grown = []
     for column, limit in limits.items():
         before, after = mean(third, column), mean(last, column)
@@ -46,55 +43,42 @@ def flat(rows):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = options(__doc__)
     parser.add_argument("--seconds", type=float, default=600, help="duration of the load")
     parser.add_argument("--rate", type=float, default=2000, help="records per second of each of the four engines")
     parser.add_argument("--restart", type=float, default=20, help="seconds between two restarts of an engine")
-    parser.add_argument("--csv", default="target/soak.csv", help="result")
     parser.add_argument("--binary", default="target/release/trtllm-exporter")
-    options = parser.parse_args()
+    args = parser.parse_args()
 
     folder = tempfile.TemporaryDirectory()
     work = pathlib.Path(folder.name)
-    engines = [Engine(f"socket-{n}", options, work / f"socket-{n}", n == 1) for n in range(2)]
-    engines += [Engine(f"http-{n}", options) for n in range(2)]
+    engines = [Engine(f"socket-{n}", args, work / f"socket-{n}", n == 1) for n in range(2)]
+    engines += [Engine(f"http-{n}", args) for n in range(2)]
     arguments = [word for engine in engines for word in ("--source", engine.source, "--model", engine.name)]
-    with Exporter(options.binary, *arguments) as exporter:
-        rows, failures = run(exporter, engines, options)
+    with Exporter(args.binary, *arguments) as exporter:
+        rows, scrapes, failures = run(exporter, engines, args.seconds)
         failures += check(exporter, engines)
+        cpu = exporter.cpu_seconds()
     failures += [f"{column} has grown" for column in flat(rows)]
-    last = dict(zip(COLUMNS, rows[-1]))
-    print(f"{last['records']} records, {last['requests']} requests and {last['scrapes']} scrapes in {last['seconds']:.0f} s")
-    print(f"{last['cpu_seconds']:.1f} s CPU time, {sum(engine.restarts for engine in engines)} restarts of engines")
-    for failure in failures:
-        print(f"FAILED: {failure}", file=sys.stderr)
-    sys.exit(1 if failures else 0)
+    print(f"{cpu:.1f} s CPU time, {sum(engine.restarts for engine in engines)} restarts of engines")
+    conclude(failures, f"{sum(engine.sent for engine in engines)} records, {sum(engine.requests for engine in engines)} requests, {scrapes} scrapes")
 
 
-def run(exporter, engines, options):
+def run(exporter, engines, seconds):
     stop = threading.Event()
-    scrapers = [Scraper(exporter.address, FORMATS[n % len(FORMATS)], stop) for n in range(20)]
+    scrapers = [Scraper(exporter.address, n, stop) for n in range(20)]
     for thread in [*engines, *scrapers]:
         thread.start()
     rows, begin = [], time.monotonic()
-    pathlib.Path(options.csv).parent.mkdir(parents=True, exist_ok=True)
-    with open(options.csv, "w", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(COLUMNS)
-        while (seconds := time.monotonic() - begin) < options.seconds:
-            resident, threads, descriptors, page, cpu = sample(exporter)
-            sent, scrapes = sum(engine.sent for engine in engines), sum(scraper.scrapes for scraper in scrapers)
-            rows.append([round(seconds, 1), resident, threads, descriptors, page, sent, scrapes, cpu])
-            rows[-1].append(sum(engine.requests for engine in engines))
-            writer.writerow(rows[-1])
-            file.flush()
-            time.sleep(max(0, begin + len(rows) - time.monotonic()))
+    while time.monotonic() < begin + seconds:
+        rows.append(sample(exporter))
+        time.sleep(max(0, begin + len(rows) - time.monotonic()))
     for engine in engines:
         engine.stop.set()
     stop.set()
     for thread in [*engines, *scrapers]:
         thread.join(120)
-    return rows, [failure for scraper in scrapers for failure in scraper.failures[:3]]
+    return rows, sum(scraper.scrapes for scraper in scrapers), [failure for scraper in scrapers for failure in scraper.failures[:3]]
 
 
 def check(exporter, engines):

@@ -34,14 +34,11 @@ def scrape(address, form, connection=None):
 class Scraper(threading.Thread):
     """Half of the scrapers keep their connection. The others open a new connection for each scrape."""
 
-    kept = 0
-
-    def __init__(self, address, form, stop):
+    def __init__(self, address, number, stop):
         super().__init__(daemon=True)
-        self.address, self.form, self.stop = address, form, stop
+        self.address, self.form, self.stop = address, FORMATS[number % len(FORMATS)], stop
         self.scrapes, self.failures = 0, []
-        Scraper.kept += 1
-        self.keep = Scraper.kept % 2 == 0
+        self.keep = number % 2 == 0
 
     def run(self):
         connection = http.client.HTTPConnection(self.address, timeout=30)

@@ -5,7 +5,6 @@ Afterwards, the exporter's verdicts, costs, capacities and predictions are compa
 Needs the Python package aiconfigurator-core 0.12.0; `.ci/full kernels` installs it.
 """
 
-import argparse
 import concurrent.futures
 import dataclasses
 import json
@@ -19,7 +18,7 @@ sys.path.insert(1, str(pathlib.Path(__file__).resolve().parents[1]))
 
 from costs import median_errors
 from engine import Engine, throughput
-from exporter import Exporter, fetch, until
+from exporter import Exporter, fetch, options, until
 from fleet import CASES, arrivals, draw
 from playing import Playing, watch
 from questions import all_answers, frozen
@@ -88,7 +87,7 @@ def judge(args, cases, iterations, pool):
         with Exporter(args.exporter, f"--source=socket:{path}", "--gpu=off") as exporter:
             until("the socket", path.exists)
             streams = [
-                (hello(case, args.kind, place + 100), list(lines(runs[name][0], args.kind, args.queue == "believed")))
+                (hello(case, args.kind, place + 100), list(lines(runs[name][0], args.kind)))
                 for place, (name, case) in enumerate(cases.items())
             ]
             playing = Playing(path, streams)
@@ -102,13 +101,12 @@ def judge(args, cases, iterations, pool):
         slowed = {at: slowdowns.get(name, {}).get(at) for at in sorted(moments)}
         told = (page, models[name], verdicts[name], slowed)
         found[name] = compare(case, engine, capacity, args.seconds, args.kind, *told)
-    with frozen(models) as url:
-        jobs = {}
-        for name, case in cases.items():
-            model, engine = iterations[case.model], runs[name][0]
-            jobs[name] = pool.submit(all_answers, args.exporter, case, model, engine, is_overlap(args.kind), url)
-        for name, job in jobs.items():
-            found[name]["questions"] = job.result()
+    jobs, url = {}, frozen(models)
+    for name, case in cases.items():
+        model, engine = iterations[case.model], runs[name][0]
+        jobs[name] = pool.submit(all_answers, args.exporter, case, model, engine, is_overlap(args.kind), url)
+    for name, job in jobs.items():
+        found[name]["questions"] = job.result()
     return found, playing.late
 
 
@@ -151,16 +149,13 @@ def print_table(found):
 
 
 def main():
-    parser = argparse.ArgumentParser(prog="kernels", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options(__doc__)
     option = parser.add_argument
     option("--exporter", type=pathlib.Path, default=os.environ.get("TRTLLM_TEST_BINARY"), help="default: TRTLLM_TEST_BINARY")
     option("--kind", choices=KINDS, default="today", help="the kind of records (default: %(default)s)")
-    option("--queue", choices=("upstream", "believed"), default="upstream", help="numQueuedRequests: as upstream, what came "
-           "during one pass, or the whole queue")  # fmt: skip
     option("--seconds", type=float, default=135, help="how long the engines run (default: %(default)s)")
     option("--engines", help="some of the engines, separated by commas (default: all)")
     option("--seed", type=int, default=3, help="for the requests (default: %(default)s)")
-    option("--json", type=pathlib.Path, help="writes all numbers to this file")
     args = parser.parse_args()
     cases = {case.name: case for case in CASES}
     if args.engines:
@@ -174,11 +169,9 @@ def main():
     begun = time.monotonic()
     with concurrent.futures.ProcessPoolExecutor(2) as pool:
         found, late = judge(args, cases, iterations, pool)
-    print(f"{args.kind}, queue as {args.queue}, {args.seconds:g} s; {time.monotonic() - begun:.0f} s in all", end="; ")
+    print(f"{args.kind}, {args.seconds:g} s; {time.monotonic() - begun:.0f} s in all", end="; ")
     print(f"lines at most {late * 1e3:.0f} ms late\n")
     print_table(found)
-    if args.json:
-        args.json.write_text(json.dumps({"kind": args.kind, "queue": args.queue, "engines": found}, indent=1))
     wrong = [name for name, told in found.items() if told["cause"] not in told["expected"]]
     if wrong:
         sys.exit(f"another cause than expected: {', '.join(wrong)}")

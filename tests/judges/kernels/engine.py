@@ -70,7 +70,6 @@ class Batch:
     due: float = 0.0
     handled_in: int = 0
     queued: int = 0
-    believed: int = 0
     completed: int = 0
     used: int = 0
     allocated: int = 0
@@ -269,7 +268,6 @@ class Engine:
         while queued < len(self.requests) and self.requests[queued].arrival <= self.now:
             queued += 1
         batch.queued = queued - self.arrived
-        batch.believed = batch.queued + len(self.waiting) - self.seated
         batch.used, batch.allocated = self.used, self.allocated
         batch.due, batch.handled_in = self.now, number
         if fetched is not None:

@@ -31,7 +31,7 @@ def hello(case, kind, pid):
     return json.dumps({"hello": {"model": case.name, "version": "1", "pid": pid, "config": config}})
 
 
-def record(batch, kind, settings, sequence, believed):
+def record(batch, kind, settings, sequence):
     """The record of a batch without `timestamp`, which is only known when the line is sent."""
     size = len(batch.chunks) + len(batch.decoding)
     inflight = {
@@ -49,7 +49,7 @@ def record(batch, kind, settings, sequence, believed):
         "newActiveRequestsQueueLatencyMS": batch.waited,  # seconds since the start, in spite of its name
         "numNewActiveRequests": batch.new,
         "numActiveRequests": batch.active,
-        "numQueuedRequests": batch.believed if believed else batch.queued,
+        "numQueuedRequests": batch.queued,
         "numCompletedRequests": batch.completed,
         "maxNumActiveRequests": settings.max_batch_size,
         **dict.fromkeys(("maxBatchSizeStatic", "maxBatchSizeTunerRecommended", "maxBatchSizeRuntime"), 0),
@@ -110,7 +110,7 @@ def entry(request):
     }
 
 
-def lines(engine, kind, believed):
+def lines(engine, kind):
     """All lines of a run: when each is sent, the time of its timestamp (or None), and its text without it."""
     ended = iter(engine.finished)
     request = next(ended, None)
@@ -118,7 +118,7 @@ def lines(engine, kind, believed):
         while request and request.last_token <= batch.due:
             yield request.last_token, None, json.dumps(entry(request))
             request = next(ended, None)
-        yield batch.due, batch.stamp, json.dumps(record(batch, kind, engine.settings, sequence, believed))[1:]
+        yield batch.due, batch.stamp, json.dumps(record(batch, kind, engine.settings, sequence))[1:]
 
 
 def stamped(text, stamp, begin):

@@ -2,18 +2,15 @@
 7 7 7 …, and each token is one iteration with one record of statistics.
 
 STANDIN_RECORDS is a file with one JSON object per line: each record of the engine, and each read of the records.
-If TENSORRT_LLM_SOURCE is a checkout of TensorRT-LLM or its folder tensorrt_llm/metrics, TensorRT-LLM's own collector is used.
 """
 import asyncio
 import collections
 import dataclasses
 import datetime
 import enum
-import importlib
 import json
 import os
 import pathlib
-import sys
 import time
 import types
 
@@ -181,7 +178,7 @@ class MultimodalEncoder(BaseLLM):
 
 
 class MetricsCollector:
-    """Replaces TensorRT-LLM's collector if TENSORRT_LLM_SOURCE is not set. It has only three of the collector's metrics."""
+    """Replaces TensorRT-LLM's collector. It has only four of the collector's metrics."""
 
     def __init__(self, labels):
         from prometheus_client import Counter, Gauge
@@ -212,21 +209,11 @@ def update_llm_args_with_extra_options(arguments, path):
     return {**arguments, **yaml.safe_load(pathlib.Path(path).read_text())}
 
 
-def upstream_collector():
-    source = pathlib.Path(os.environ["TENSORRT_LLM_SOURCE"])
-    metrics = source / "tensorrt_llm/metrics"
-    sys.modules["upstream"] = types.ModuleType("upstream")
-    sys.modules["upstream"].__path__ = [str(metrics if metrics.exists() else source)]
-    return importlib.import_module("upstream.collector").MetricsCollector
-
-
 class RequestError(RuntimeError):
     pass
 
 
 DEFAULT_REQUEST_PRIORITY, TOKENIZER_ALIASES = 0.5, {}
-if os.environ.get("TENSORRT_LLM_SOURCE"):
-    MetricsCollector = upstream_collector()
 
 
 def _attribute(name):
