@@ -4,15 +4,15 @@ model with two ranks, objectives and two of the eight GPUs of the stand-in for N
 disaggregated serving. The rules and the Alertmanager are those of deploy/prometheus, with shorter times. An optional
 crowd adds healthy engines, each of which is scraped under many names."""
 
+import contextlib
 import json
 import os
 import random
 import re
 import signal
-import threading
 import time
 
-from exporter import ROOT, Exporter, simulated_gpus, until
+from exporter import ROOT, Exporter, MovingGpus, configured, until
 from notified import Notified
 from prometheus import Prometheus, scraping, target
 from sim_serve import SimServe
@@ -38,26 +38,22 @@ def shortened(text, factor):
     return re.sub(r"(_timestamp_seconds < )(\d+)", lambda found: f"{found[1]}{seconds(found[2])}", text)
 
 
-class Gpus(threading.Thread):
-    """Rewrites the control file of the stand-in for NVML every second. `faults` has extra lines for each GPU."""
+class Gpus:
+    """Readings of GPUs with a changing load. `faults` has further readings of each GPU."""
 
-    def __init__(self, standin, work):
-        super().__init__(daemon=True)
-        self.library, self.faults, self.ended = simulated_gpus(standin, work, ""), {}, False
-        self.path = f"{self.library}.state"
-        self.random, self.load = random.Random(7), [0.75 + 0.03 * index for index in range(GPUS)]
+    def __init__(self):
+        self.faults, self.random, self.load = {}, random.Random(7), [0.75 + 0.03 * index for index in range(GPUS)]
         self.energy = [10**9] * GPUS
-        self.write()
 
-    def write(self):
-        lines = [f"gpus={GPUS}"]
+    def read(self):
+        gpus = []
         for index in range(GPUS):
             load = self.load[index] = min(
                 0.97, max(0.35, 0.9 * self.load[index] + 0.1 * (0.6 + 0.03 * index) + self.random.gauss(0, 0.03))
             )
             watts = 130 + 480 * load
             self.energy[index] += int(watts * 1000)
-            values = {
+            gpu = {
                 "utilization_percent": load * 100,
                 "memory_used_bytes": 138e9 + index * 4e8,
                 "power_mw": watts * 1000,
@@ -76,76 +72,63 @@ class Gpus(threading.Thread):
                 "gpm.61": 43000 * load,
                 "field.82": 44 + 30 * load,
             }
-            lines += [f"gpu.{index}.{key}={int(value)}" for key, value in values.items()]
-            lines += [f"gpu.{index}.processes={4000 + index}:135000000000"]
-            lines += [f"gpu.{index}.{line}" for line in self.faults.get(index, [])]
-        with open(f"{self.path}.draft", "w") as file:
-            file.write("\n".join(lines) + "\n")
-        os.replace(f"{self.path}.draft", self.path)
-
-    def run(self):
-        while not self.ended:
-            time.sleep(1)
-            self.write()
+            gpu = {key: int(value) for key, value in gpu.items()} | {"processes": f"{4000 + index}:135000000000"}
+            gpus.append(gpu | self.faults.get(index, {}))
+        return gpus
 
 
 class Fleet:
-    def __init__(self, work, binary, library, prometheus, factor, native=False, crowd=0, interval="1s", profile="full"):
-        self.work, self.exporters, self.engines, self.prometheus = work, {}, [], None
-        self.crowd, self.native, self.interval, self.profile = crowd, native, interval, profile
-        self.notified = Notified(work, 150)
-        self.gpus = Gpus(library, work)
-        self.rate, self.orchestrator = 12, SimServe("sim:", "--disaggregated=orchestrator", f"--start={time.time()}")
-        self.configure()
-        try:
-            self.start(binary, prometheus, factor, native)
-        except BaseException:
-            self.stop()
-            raise
+    """The parameter `args` has the options of incident.py."""
 
-    def start(self, binary, prometheus, factor, native):
-        for pod, arguments in {
-            "llama-0": (f"--config.file={self.work}/engines.yaml", "--stale-after=5s"),
-            "qwen-0": (f"--source=socket:{self.work}/qwen.sock", "--objectives=ttft=250ms,e2e=30s", "--stale-after=5s"),
-            "gpu-node-0": (f"--config.file={self.work}/node.yaml", f"--gpu.library={self.gpus.library}", "--gpu=required"),
-        }.items():
-            self.exporters[pod] = Exporter(binary, *arguments, f"--metrics.profile={self.profile}", "--log.level=warn")
-        if self.crowd:
-            library = f"--gpu.library={self.gpus.library}"
-            self.exporters["crowd-0"] = Exporter(binary, f"--config.file={self.work}/crowd.yaml", library, "--log.level=warn")
-        self.llama, self.qwen = self.engine("llama", "llama-3-8b", "2"), self.engine("qwen", "qwen-2.5-7b", "1")
-        self.mixtral = self.engine("node", "mixtral-8x7b", "1", ranks=2)
-        self.gpus.start()
-        self.scrape(prometheus, factor, native)
+    def __init__(self, args, work, factor, interval="1s", profile="full"):
+        self.work, self.exporters, self.native, self.profile = work, {}, args.native, profile
+        with contextlib.ExitStack() as self.running:
+            self.notified, self.gpus, self.rate = self.start(Notified(work, 150)), Gpus(), 12
+            moving = MovingGpus(args.standin, work, self.gpus.read)
+            self.running.callback(moving.stop)
+            library = f"--gpu.library={moving.library}"
+            orchestrator = self.start(SimServe("sim:", "--disaggregated=orchestrator", f"--start={time.time()}"))
+            gpus = [f"GPU-00000000-0000-4000-8000-{index:012}" for index in (0, 1)]
+            objectives = {"ttft": "250ms", "tpot": "100ms", "e2e": "30s"}
+            node = [
+                {"source": f"socket:{self.work}/node.sock", "model": "mixtral-8x7b", "gpus": gpus, "objectives": objectives},
+                {"source": f"trtllm-disagg:{orchestrator.url}", "model": "disaggregated"},
+            ]
+            healthy = [
+                {"source": f"sim:?rate={2 + index % 7}&seed={index}", "model": ("llama-3-70b", "qwen-2.5-32b")[index % 2], "version": f"{index // 2}", "objectives": {"ttft": "2s"}}
+                for index in range(HEALTHY)
+            ]
+            profile = f"--metrics.profile={profile}"
+            for pod, arguments in {
+                "llama-0": (self.configure(), "--stale-after=5s", profile),
+                "qwen-0": (f"--source=socket:{self.work}/qwen.sock", "--objectives=ttft=250ms,e2e=30s", "--stale-after=5s", profile),
+                "gpu-node-0": (configured(self.folder("node"), node), library, "--gpu=required", profile),
+                **({"crowd-0": (configured(self.folder("crowd"), healthy), library)} if args.crowd else {}),
+            }.items():
+                self.exporters[pod] = self.start(Exporter(os.path.abspath(args.exporter), *arguments, "--log.level=warn"))
+            self.llama, self.qwen = self.engine("llama", "llama-3-8b", "2"), self.engine("qwen", "qwen-2.5-7b", "1")
+            self.engine("node", "mixtral-8x7b", "1", ranks=2)
+            self.scrape(args, factor, interval)
+            self.running = self.running.pop_all()
+
+    def start(self, program):
+        """Lets a program run until the end of the fleet."""
+        return self.running.enter_context(program)
 
     def engine(self, name, model, version, **changes):
         path = os.path.join(self.work, f"{name}.sock")
         until(f"the socket {name}", lambda: os.path.exists(path), 20)
-        self.engines.append(SimServe.publishing(path, model, version, **changes))
-        return self.engines[-1]
+        return self.start(SimServe.publishing(path, model, version, **changes))
+
+    def folder(self, name):
+        os.makedirs(os.path.join(self.work, name), exist_ok=True)
+        return os.path.join(self.work, name)
 
     def configure(self):
+        """Writes the configuration of the first exporter."""
+        llama = {"model": "llama-3-8b", "objectives": {"ttft": "250ms", "e2e": "30s"}}
         sources = {"1": SIMULATED.format(rate=self.rate), "2": f"socket:{self.work}/llama.sock"}
-        gpus = [f"GPU-00000000-0000-4000-8000-{index:012}" for index in (0, 1)]
-        objectives = {"ttft": "250ms", "tpot": "100ms", "e2e": "30s"}
-        node = {"source": f"socket:{self.work}/node.sock", "model": "mixtral-8x7b", "gpus": gpus, "objectives": objectives}
-        with open(os.path.join(self.work, "node.yaml"), "w") as file:
-            json.dump({"engines": [node, {"source": f"trtllm-disagg:{self.orchestrator.url}", "model": "disaggregated"}]}, file)
-        healthy = [
-            {"source": f"sim:?rate={2 + index % 7}&seed={index}", "model": ("llama-3-70b", "qwen-2.5-32b")[index % 2], "version": f"{index // 2}", "objectives": {"ttft": "2s"}}
-            for index in range(HEALTHY)
-        ]
-        with open(os.path.join(self.work, "crowd.yaml"), "w") as file:
-            json.dump({"engines": healthy}, file)
-        with open(os.path.join(self.work, "engines.yaml"), "w") as file:
-            file.write(
-                "engines:\n"
-                + "".join(
-                    f"  - source: {json.dumps(source)}\n    model: llama-3-8b\n    version: {json.dumps(version)}\n"
-                    "    objectives: {ttft: 250ms, e2e: 30s}\n"
-                    for version, source in sources.items()
-                )
-            )
+        return configured(self.folder("llama"), [llama | {"source": source, "version": version} for version, source in sources.items()])
 
     def simulate(self, requests_per_second):
         """Changes the load of the simulated engine by reloading its exporter's configuration."""
@@ -153,17 +136,18 @@ class Fleet:
         self.configure()
         self.exporters["llama-0"].process.send_signal(signal.SIGHUP)
 
-    def scrape(self, program, factor, native):
+    def scrape(self, args, factor, interval):
         for name in RULES:
             with open(ROOT / "deploy/prometheus" / name) as source, open(os.path.join(self.work, name), "w") as copy:
                 copy.write(shortened(source.read(), factor))
         targets = [
             target(exporter.address, namespace="inference", pod=name, instance=name)
             for pod, exporter in self.exporters.items()
-            for name in ([f"crowd-{number}" for number in range(self.crowd)] if pod == "crowd-0" else [pod])
+            for name in ([f"crowd-{number}" for number in range(args.crowd)] if pod == "crowd-0" else [pod])
         ]
-        flags = ["--enable-feature=native-histograms"] if native else []
-        self.prometheus = Prometheus(self.work, scraping(targets, self.interval, rule_files=RULES, **self.notified.alerting), *flags, program=program)
+        flags = ["--enable-feature=native-histograms"] if args.native else []
+        config = scraping(targets, interval, rule_files=RULES, **self.notified.alerting)
+        self.prometheus = self.start(Prometheus(self.work, config, *flags, program=args.prometheus))
         until("all targets", lambda: len(self.query("up == 1")) == len(targets), 300)
         until("the end of TrtllmExporterDown, which fires before the first scrape", lambda: not self.alerts(), 300)
 
@@ -180,10 +164,8 @@ class Fleet:
             f"{rule['name']}: {rule.get('lastError')}" for group in groups for rule in group["rules"] if rule["health"] == "err"
         ]
 
-    def stop(self):
-        self.gpus.ended = True
-        if self.gpus.is_alive():
-            self.gpus.join()  # the thread writes into the folder, which is deleted next
-        for started in (*self.engines, self.orchestrator, self.prometheus, *self.exporters.values(), self.notified):
-            if started:
-                started.stop()
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.running.close()

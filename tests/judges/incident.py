@@ -3,19 +3,16 @@
 usage: incident.py EXPORTER NVML_STANDIN [--prometheus PATH] [--short] [--native] [--draw FOLDER [--crowd N]]
 Each query of each dashboard must have data before, during and after the incidents. The expected alerts must fire and no others. Critical
 alerts must reach the pager, and other alerts must not. --short causes three faults at the same time, in less than a minute. Without it,
-six faults take five minutes. --draw writes a picture of each dashboard during three faults, and only checks that texts in the pictures do
-not overlap; it needs matplotlib. With --crowd, there are also N times 14 healthy engines.
+six faults take five minutes. --draw only writes a picture of each dashboard during three faults; it needs matplotlib. With --crowd, there are also N times 14 healthy engines.
 Exit code 1 if a check fails, 77 if Prometheus or the Alertmanager is not installed.
 """
 
-import argparse
-import os
 import re
-import sys
 import tempfile
 import time
 
 import panels
+from exporter import conclude, options
 from fleet import Fleet
 from notified import RECEIVERS, alertmanager
 from prometheus import needs
@@ -45,14 +42,14 @@ def qwen(**command):
 
 def break_gpus(fleet):
     fleet.gpus.faults = {
-        LOST: ["lost=1"],
-        HOT: ["temperature_celsius=91", "throttle_reasons=72", "clock_sm_mhz=900"],
-        BROKEN: ["xids=48", "field.4=4"],
+        LOST: {"lost": 1},
+        HOT: {"temperature_celsius": 91, "throttle_reasons": 72, "clock_sm_mhz": 900},
+        BROKEN: {"xids": 48, "field.4": 4},
     }
 
 
 def heal_gpus(fleet):
-    fleet.gpus.faults = {BROKEN: ["xids=48", "field.4=4"]}  # the counters of the driver keep their values
+    fleet.gpus.faults = {BROKEN: {"xids": 48, "field.4": 4}}  # the counters of the driver keep their values
 
 
 def crash(fleet):
@@ -236,7 +233,7 @@ def play(fleet, phases):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options(__doc__)
     parser.add_argument("exporter")
     parser.add_argument("standin")
     parser.add_argument("--prometheus", default="prometheus")
@@ -246,35 +243,17 @@ def main():
     parser.add_argument("--crowd", type=int, default=0, metavar="N")
     args = parser.parse_args()
     needs(args.prometheus, alertmanager())
-    if args.draw:
-        panels.WINDOW = "20s"
-    with tempfile.TemporaryDirectory() as work:
-        fleet = None
-        try:
-            fleet = Fleet(
-                work,
-                os.path.abspath(args.exporter),
-                args.standin,
-                args.prometheus,
-                factor=12 if args.draw else 90 if args.short else 60,
-                native=args.native,
-                crowd=args.crowd,
-                interval="5s" if args.draw else "1s",  # 200 engines take longer
-                profile="default" if args.short else "full",
-            )
-            start, watch = play(fleet, DRAWN if args.draw else SHORT if args.short else LONG)
-            if args.draw:
-                import dashboard_pictures
+    factor = 12 if args.draw else 90 if args.short else 60
+    interval, profile = "5s" if args.draw else "1s", "default" if args.short else "full"  # 200 engines take longer
+    with tempfile.TemporaryDirectory() as work, Fleet(args, work, factor, interval, profile) as fleet:
+        start, watch = play(fleet, DRAWN if args.draw else SHORT if args.short else LONG)
+        if args.draw:
+            import dashboard_pictures
 
-                suffix = "-many" if args.crowd else ""
-                watch.findings = dashboard_pictures.all_dashboards(fleet, args.draw, start, time.time() - 1, SHOWN, suffix)
-        finally:
-            if fleet:
-                fleet.stop()
-    for finding in watch.findings:
-        print(finding)
-    print(f"{len(watch.fired)} alerts fired, {len(watch.findings)} findings, {time.time() - start:.0f} s")
-    sys.exit(bool(watch.findings))
+            suffix = "-many" if args.crowd else ""
+            dashboard_pictures.all_dashboards(fleet, args.draw, start, time.time() - 1, SHOWN, suffix)
+            watch.findings = []
+    conclude(watch.findings, f"{len(watch.fired)} alerts fired, {len(watch.findings)} findings, {time.time() - start:.0f} s")
 
 
 if __name__ == "__main__":

@@ -6,21 +6,13 @@ import os
 import re
 
 from exporter import ROOT
-from expressions import NEEDS_FULL
-
-WINDOW = "10s"  # Grafana's $__rate_interval for one scrape per second
+from expressions import NEEDS_FULL, concrete
 
 
 def dashboards():
     for path in sorted(glob.glob(f"{ROOT}/deploy/grafana/*.json")):
         with open(path) as file:
             yield os.path.basename(path).removesuffix(".json"), json.load(file)
-
-
-def concrete(expression, values=None):
-    """The query that Grafana sends. Variables without a value are `All`, even if the dashboard's default is one value."""
-    expression = expression.replace("$__rate_interval", WINDOW)
-    return re.sub(r"\$(\w+)", lambda found: (values or {}).get(found[1], ".*"), expression)
 
 
 def queries(dashboard, profile="full"):
