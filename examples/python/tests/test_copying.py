@@ -6,14 +6,13 @@ import os
 import pickle
 import subprocess
 import sys
-import tempfile
 import textwrap
 import types
 import unittest
 
 sys.path[:0] = [os.path.dirname(os.path.abspath(__file__))]
 sys.dont_write_bytecode = True
-from test_publisher import Listener, LookAlikeLLM, perf_metrics, until  # noqa: E402
+from test_publisher import LookAlikeLLM, SocketTest, perf_metrics, until  # noqa: E402
 from trtllm_exporter_publisher import copying  # noqa: E402
 
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -66,13 +65,10 @@ class ServedLLM(LookAlikeLLM):
         return Result()
 
 
-class Copying(unittest.TestCase):
+class Copying(SocketTest):
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.path = os.path.join(folder.name, "ingest.sock")
-        self.listener, self.llm = Listener(self.path), ServedLLM()
-        self.addCleanup(self.listener.close)
+        super().setUp()
+        self.listener, self.llm = self.listen(), ServedLLM()
 
     def iterations(self):
         return [record["iter"] for record in self.listener.records() if "iter" in record]
@@ -215,15 +211,13 @@ SPAWNING_SERVER = """
 """
 
 
-class Launcher(unittest.TestCase):
+class Launcher(SocketTest):
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder, self.path = folder.name, os.path.join(folder.name, "ingest.sock")
+        super().setUp()
+        self.folder = os.path.dirname(self.path)
         self.write("tensorrt_llm.py", "from test_publisher import LookAlikeLLM\nclass LLM(LookAlikeLLM):\n    pass\n")
         self.write("some_server.py", textwrap.dedent(SERVER))
-        self.listener = Listener(self.path)
-        self.addCleanup(self.listener.close)
+        self.listener = self.listen()
 
     def write(self, name, text):
         with open(os.path.join(self.folder, name), "w") as file:

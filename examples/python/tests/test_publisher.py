@@ -165,7 +165,9 @@ class LookAlikeExecutor:
         return [Statistics({"iter": 0, "requestStats": [{"id": 8, "stage": "GENERATION_COMPLETE"}]})]
 
 
-class Publishing(unittest.TestCase):
+class SocketTest(unittest.TestCase):
+    """A test with a path for the exporter's socket."""
+
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
@@ -176,6 +178,13 @@ class Publishing(unittest.TestCase):
         self.addCleanup(listener.close)
         return listener
 
+    def publisher(self, **options):
+        publisher = Publisher(self.path, "m", retry=0.01, **options)
+        self.addCleanup(publisher.close)
+        return publisher
+
+
+class Publishing(SocketTest):
     def test_an_llm_publishes_iterations_and_finished_requests(self):
         for text in (False, True):
             with self.subTest(text=text):
@@ -357,18 +366,9 @@ class Publishing(unittest.TestCase):
         words = re.search(r"const\* word : \{(.*?)\}\)", header.read_text(), re.DOTALL).group(1)
         self.assertEqual(set(re.findall(r'"(\w*)"', words)), _BUILD)
 
-    def test_without_an_exporter_records_wait_in_the_buffer(self):
-        publisher, llm = Publisher(self.path, "m", retry=0.01), DemoLLM()
-        for _ in range(3):
-            self.assertTrue(publisher.publish(llm.record()))
-        listener = self.listen()
-        until(lambda: len(listener.records()) == 3)
-        self.assertEqual((publisher.sent, publisher.dropped), (3, 0))
-        publisher.close()
-
     def test_a_slow_reader_gets_whole_lines_and_the_rest_is_counted(self):
         listener, llm = self.listen(reading=False), DemoLLM()
-        publisher = Publisher(self.path, "m", buffer_bytes=64 << 10)
+        publisher = self.publisher(buffer_bytes=64 << 10)
         for _ in range(5000):
             publisher.publish(llm.record())
         self.assertGreater(publisher.dropped, 1000)
@@ -376,16 +376,6 @@ class Publishing(unittest.TestCase):
         until(lambda: publisher.sent + publisher.dropped == 5000)
         until(lambda: len(listener.records()) == publisher.sent)
         self.assertEqual(listener.records()[-1]["iter"], 5000)  # the oldest records are dropped
-        publisher.close()
-
-    def test_a_restarted_exporter_gets_the_hello_line_again(self):
-        listener, llm, publisher = self.listen(), DemoLLM(), Publisher(self.path, "m", retry=0.01)
-        publisher.publish(llm.record())
-        until(lambda: len(listener.records()) == 1)
-        listener.close()
-        second = self.listen()
-        until(lambda: publisher.publish(llm.record()) and second.records())
-        self.assertIn("hello", second.connections[0][0])
 
     def test_the_child_of_a_fork_has_a_connection_of_its_own(self):
         listener, publisher = self.listen(), Publisher(self.path, "m")
@@ -404,7 +394,7 @@ class Publishing(unittest.TestCase):
         self.assertEqual([[line.get("iter") for line in lines] for lines in listener.connections], [[None, 1, 3], [None, 2]])
 
     def test_without_a_free_descriptor_a_record_waits_and_the_cause_is_logged(self):
-        publisher = Publisher(self.path, "m", retry=0.01)
+        publisher = self.publisher()
         with self.assertLogs("trtllm_exporter_publisher") as logs, \
                 unittest.mock.patch("socket.socket", side_effect=OSError("too many open files")):
             self.assertTrue(publisher.publish({"iter": 1}))
@@ -412,14 +402,13 @@ class Publishing(unittest.TestCase):
         self.assertIn("too many open files", logs.output[0])
         listener = self.listen()
         until(lambda: listener.records() == [{"iter": 1}])
-        publisher.close()
 
     def test_a_connection_that_ends_before_the_hello_is_a_refusal(self):
         def send_too_late(connection, *_):
             connection.shutdown(socket.SHUT_RDWR)
             raise BrokenPipeError(errno.EPIPE, "Broken pipe")
 
-        listener, publisher = self.listen(), Publisher(self.path, "m", retry=0.01)
+        listener, publisher = self.listen(), self.publisher()
         with self.assertLogs("trtllm_exporter_publisher", "WARNING") as logs:
             with unittest.mock.patch("socket.socket", type("Socket", (socket.socket,), {"sendall": send_too_late})):
                 publisher.publish({"iter": 1})
@@ -427,10 +416,9 @@ class Publishing(unittest.TestCase):
             until(lambda: {"iter": 1} in listener.connections[-1])
         self.assertIn("closes the connection", logs.output[0])
         self.assertNotIn("Broken pipe", "".join(logs.output))
-        publisher.close()
 
     def test_a_refused_name_is_logged_once_and_its_records_are_kept(self):
-        listener, publisher = self.listen(), Publisher(self.path, "m", retry=0.01)
+        listener, publisher = self.listen(), self.publisher()
         # On a slow machine, a connection that the test has not closed yet must not count as accepted.
         with self.assertLogs("trtllm_exporter_publisher", "WARNING") as logs, \
                 unittest.mock.patch("trtllm_exporter_publisher.sender._REFUSAL", 3600.0):
@@ -445,7 +433,6 @@ class Publishing(unittest.TestCase):
         self.assertEqual(len(logs.output), 1, logs.output)
         self.assertIn("its log says why: name in use", logs.output[0])
         until(lambda: {"iter": 1} in listener.connections[-1])
-        publisher.close()
 
 
 if __name__ == "__main__":

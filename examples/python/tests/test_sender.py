@@ -5,15 +5,13 @@ import gc
 import os
 import socket
 import sys
-import tempfile
 import threading
-import time
 import unittest
 import unittest.mock
 
 sys.path[:0] = [os.path.dirname(os.path.abspath(__file__))]
 sys.dont_write_bytecode = True
-from test_publisher import Listener, until  # noqa: E402
+from test_publisher import SocketTest, until  # noqa: E402
 from trtllm_exporter_publisher import Publisher, publishing  # noqa: E402
 from trtllm_exporter_publisher import reports as reports_module  # noqa: E402
 from trtllm_exporter_publisher.lines import Lines  # noqa: E402
@@ -42,22 +40,7 @@ class OneDrain:
         return records
 
 
-class Sending(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.path = os.path.join(folder.name, "ingest.sock")
-
-    def listen(self, **options):
-        listener = Listener(self.path, **options)
-        self.addCleanup(listener.close)
-        return listener
-
-    def publisher(self, **options):
-        publisher = Publisher(self.path, "m", retry=0.01, **options)
-        self.addCleanup(publisher.close)
-        return publisher
-
+class Sending(SocketTest):
     def publish(self, publisher, numbers):
         for number in numbers:
             self.assertTrue(publisher.publish({"iter": number, "fill": FILL}))
@@ -99,6 +82,7 @@ class Sending(unittest.TestCase):
         listeners.append(self.listen())
         until(lambda: set(self.iterations(*listeners)) == set(range(784)) and publisher.sent == 784)
         self.assertEqual(publisher.dropped, 0)
+        self.assertTrue(all("hello" in lines[0] for listener in listeners for lines in listener.connections if lines))
 
     def test_lines_that_an_exporter_left_unread_are_sent_again(self):
         exporter, publisher = self.dead_exporter(), self.publisher()
@@ -190,8 +174,8 @@ class Sending(unittest.TestCase):
         self.assertEqual(publisher.sent + publisher.dropped, 1000)
 
 
-class Logging(unittest.TestCase):
-    setUp, publisher, publish = Sending.setUp, Sending.publisher, Sending.publish
+class Logging(SocketTest):
+    publish = Sending.publish
 
     def warnings_of(self, publisher, contained):
         with self.assertLogs(LOGGER, "WARNING") as logs:
@@ -227,8 +211,7 @@ class Logging(unittest.TestCase):
         with self.assertLogs(LOGGER, "WARNING") as logs:
             self.publish(publisher, range(500))
             until(lambda: any("were dropped, because" in line for line in logs.output))
-            dropped, listener = publisher.dropped, Listener(self.path)
-            self.addCleanup(listener.close)
+            dropped, listener = publisher.dropped, self.listen()
             until(lambda: any("connected to" in line for line in logs.output))
         self.assertIn("the buffer of 64 KiB is full: there is no connection", logs.output[1])
         self.assertIn(f"connected to {self.path}; {dropped} records were dropped meanwhile", logs.output[-1])
@@ -245,8 +228,7 @@ class Logging(unittest.TestCase):
         self.assertEqual([line.split(":")[2].split()[0] for line in logs.output], ["1", "600"])
 
     def test_a_first_connection_is_no_warning(self):
-        listener, publisher = Listener(self.path), self.publisher()
-        self.addCleanup(listener.close)
+        listener, publisher = self.listen(), self.publisher()
         with self.assertLogs(LOGGER, "INFO") as logs:
             self.publish(publisher, range(3))
             until(lambda: len(listener.records()) == 3)
