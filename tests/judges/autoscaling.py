@@ -7,15 +7,13 @@ Exit code 1 if a check fails, 77 if a tool is missing.
 """
 import contextlib
 import json
-import os
-import shutil
 import subprocess
 import sys
 import tempfile
 import time
 
 from exporter import ROOT, Exporter, until
-from prometheus import Prometheus, scraping, target
+from prometheus import Prometheus, needs, scraping, target
 
 EXAMPLES = ROOT / "deploy/kubernetes/autoscaling"
 MANIFESTS = ROOT / "target/tools/manifests"
@@ -39,9 +37,7 @@ def adapter_queries():
 
 
 def main():
-    if not shutil.which("prometheus") or not os.path.exists(MANIFESTS):
-        print("prometheus is not installed, or tests/deploy/kubernetes.sh has not built target/tools/manifests")
-        sys.exit(77)
+    needs("prometheus", MANIFESTS)
     failures = []
 
     def check(what, right, found):

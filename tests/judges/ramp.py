@@ -7,19 +7,16 @@ answers the queries of deploy/kubernetes/autoscaling/keda.yaml while the load ri
 after one in a hundred requests has missed an objective, 77 if a tool is missing.
 """
 import contextlib
-import json
 import os
 import random
-import shutil
-import subprocess
 import sys
 import tempfile
 import time
 
-from exporter import ROOT, Exporter
-from prometheus import Prometheus, scraping, target
+from autoscaling import MANIFESTS, objects
+from exporter import Exporter
+from prometheus import Prometheus, needs, scraping, target
 
-MANIFESTS = ROOT / "target/tools/manifests"
 FIRST, LAST = 2.0, 26.0  # requests per second at the start and at the end; the engine serves about 19
 OBJECTIVES = "ttft=1s,tpot=60ms"
 STEP = 5
@@ -35,15 +32,12 @@ def trace(path, seconds):
 
 
 def keda():
-    text = subprocess.check_output([MANIFESTS, "json", ROOT / "deploy/kubernetes/autoscaling/keda.yaml"], text=True)
-    triggers = json.loads(text.splitlines()[0])["spec"]["triggers"]
+    triggers = objects("keda.yaml")[0]["spec"]["triggers"]
     return {trigger["name"]: (trigger["metadata"]["query"], float(trigger["metadata"]["threshold"])) for trigger in triggers}
 
 
 def main():
-    if not shutil.which("prometheus") or not os.path.exists(MANIFESTS):
-        print("prometheus is not installed, or tests/deploy/kubernetes.sh has not built target/tools/manifests")
-        sys.exit(77)
+    needs("prometheus", MANIFESTS)
     exporter, seconds = os.path.abspath(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 600
     with contextlib.ExitStack() as running:
         work = running.enter_context(tempfile.TemporaryDirectory())
@@ -55,9 +49,9 @@ def main():
         targets = [target(ours.address, namespace="default", pod="llama-0")]
         prometheus = running.enter_context(Prometheus(work, scraping(targets, f"{STEP}s")))
         time.sleep(begin + seconds - time.time())
-        for what, process, log in (("exporter", ours.process, ours.log), ("Prometheus", prometheus.process, prometheus.logged)):
-            if process.poll() is not None:
-                sys.exit(f"the {what} has ended: {log()[-1000:]}")
+        for program in (ours, prometheus):
+            if program.process.poll() is not None:
+                sys.exit(f"{program.name} has ended: {program.log()[-1000:]}")
 
         def over_time(expression):
             results = prometheus.query_range(expression, begin, begin + seconds, STEP)
@@ -73,12 +67,11 @@ def main():
         for other in (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9):
             if other != threshold:
                 moments[f"KEDA's trigger saturation would be at {other:g}"] = first(query, lambda value, limit=other: value >= limit)
-        missed = 'sum(nv_trt_llm_objective_requests_total{objective="all",outcome="missed"})'
-        all_judged = 'sum(nv_trt_llm_objective_requests_total{objective="all"})'
-        moments[f"the first request misses {OBJECTIVES}"] = first(missed, lambda value: value > 0)
+        missed = 'nv_trt_llm_objective_requests_total{objective="all",outcome="missed"}'
+        all_judged = 'nv_trt_llm_objective_requests_total{objective="all"}'
+        moments[f"the first request misses {OBJECTIVES}"] = first(f"sum({missed})", lambda value: value > 0)
         noticed = "one in a hundred requests of a minute misses it"
-        of_a_minute = missed.replace("})", "}[1m]))").replace("sum(", "sum(increase(")
-        judged = all_judged.replace("})", "}[1m]))").replace("sum(", "sum(increase(")
+        of_a_minute, judged = (f"sum(increase({series}[1m]))" for series in (missed, all_judged))
         moments[noticed] = first(f"{of_a_minute} / ({judged} > 0)", lambda value: value >= 0.01)
         for what, at in sorted(moments.items(), key=lambda moment: (moment[1] is None, moment[1])):
             rate = "" if at is None else f"  ({FIRST + (LAST - FIRST) * at / seconds:.1f} requests per second)"
