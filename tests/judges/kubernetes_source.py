@@ -173,19 +173,22 @@ class Judge:
     def logged(self, *words):
         return lambda: any(all(word in line for word in words) for line in self.exporter.log().splitlines())
 
-    def after(self, what, change, *conditions, seconds=30):
-        """Makes a change, and prints how long it takes until all conditions hold."""
+    @contextlib.contextmanager
+    def after(self, what, *conditions, seconds=30):
+        """Prints how long it takes, from the change inside `with`, until all conditions hold."""
         began = time.monotonic()
-        change()
-        result = None
+        yield
         try:
             for condition in conditions:
-                result = until(what, condition, seconds)
+                until(what, condition, seconds)
             print(f"ok    {what}: {time.monotonic() - began:.1f} s", flush=True)
         except TimeoutError as error:
             self.failed.append(what)
             print(f"FAIL  {error}", flush=True)
-        return result
+
+    def holds(self, what, *conditions):
+        with self.after(what, *conditions):
+            pass
 
 
 def main(binary, port, work):
@@ -229,92 +232,69 @@ exec {binary} "$@"
     try:
         with Exporter(launcher, "--source", f"kubernetes:{NAMESPACE}", environment=environment) as exporter:
             judge = Judge(exporter)
-            judge.after("three pods are found and counted", lambda: None, *(judge.grows(f"llama-{number}") for number in range(3)))
+            judge.holds("three pods are found and counted", *(judge.grows(f"llama-{number}") for number in range(3)))
             print(f"      since the start: {time.monotonic() - began:.1f} s")
-            judge.after("a pod with a sidecar is left", lambda: None, judge.found("watched-0", "its container trtllm-exporter reads"))
-            judge.after("a pod of another node is not looked for", lambda: None, lambda: not judge.found("other-node-0")())
+            judge.holds("a pod with a sidecar is left", judge.found("watched-0", "its container trtllm-exporter reads"))
+            judge.holds("a pod of another node is not looked for", lambda: not judge.found("other-node-0")())
             labels = [it for it in exporter.page().labels("nv_trt_llm_iterations_total") if it["pod"] == "llama-1"]
             print(f"      labels of one: {labels}")
 
-            judge.after("a new pod is loading", lambda: pods.create("late-0"), judge.found("late-0", "ContainerCreating"))
-            judge.after("the new pod runs, and is counted", lambda: pods.run("late-0", "127.0.0.6"), judge.grows("late-0"))
+            with judge.after("a new pod is loading", judge.found("late-0", "ContainerCreating")):
+                pods.create("late-0")
+            with judge.after("the new pod runs, and is counted", judge.grows("late-0")):
+                pods.run("late-0", "127.0.0.6")
 
-            crashed = status(state={"waiting": {"reason": "CrashLoopBackOff"}}, lastState=ended("OOMKilled", 137), restartCount=2)
-
-            def kill():
+            reason, killed = "CrashLoopBackOff after OOMKilled", judge.verdict("CrashLoopBackOff after OOMKilled, exit code 137")
+            what = "a killed server: the reason is in discovery and in the verdict"
+            with judge.after(what, judge.found("llama-1", f"not ready: {reason}"), killed):
                 pods.servers["llama-1"].stop()
+                crashed = status(state={"waiting": {"reason": "CrashLoopBackOff"}}, lastState=ended("OOMKilled", 137), restartCount=2)
                 api.set_status("llama-1", containerStatuses=[crashed])
-
-            killed = judge.after(
-                "a killed server: the reason is in discovery and in the verdict",
-                kill,
-                judge.found("llama-1", "not ready: CrashLoopBackOff after OOMKilled"),
-                judge.verdict("CrashLoopBackOff after OOMKilled, exit code 137"),
-            )
-            print(f"      {killed and killed[0]['says']}")
+            print(f"      {[it['says'] for it in killed()]}")
             before = judge.counted("llama-1")
 
-            def load_again():
+            loads = judge.verdict("loads the model again", "after OOMKilled, exit code 137")
+            with judge.after("a long load after it is critical, too", lambda: [it for it in loads() if it["severity"] == "critical"]):
                 unready = {"type": "ContainersReady", "status": "False", "lastTransitionTime": "2026-01-01T00:00:00Z"}
                 loading = running(ready=False, lastState=ended("OOMKilled", 137), restartCount=3)
                 api.set_status("llama-1", containerStatuses=[loading], conditions=[unready])
-
-            loads = judge.verdict("loads the model again", "after OOMKilled, exit code 137")
-            judge.after("a long load after it is critical, too", load_again, lambda: [it for it in loads() if it["severity"] == "critical"])
-
-            def restart():
+            with judge.after("it is started again, and its totals continue", judge.grows("llama-1", before)):
                 pods.start("llama-1", "127.0.0.3")
                 api.set_status("llama-1", containerStatuses=[running(lastState=ended("OOMKilled", 137), restartCount=3)])
 
-            judge.after("it is started again, and its totals continue", restart, judge.grows("llama-1", before))
-
-            def lose_node():
+            with judge.after("a lost node is named", judge.found("late-0", "the node is not ready"), judge.verdict("the node is not ready")):
                 pods.servers["late-0"].stop()
                 api.set_status("late-0", conditions=[{"type": "Ready", "status": "False"}, {"type": "ContainersReady", "status": "True"}])
-
-            judge.after("a lost node is named", lose_node, judge.found("late-0", "the node is not ready"), judge.verdict("the node is not ready"))
-
-            def evict():
+            with judge.after("an evicted pod says why", judge.found("llama-2", "Evicted"), judge.verdict("Evicted: The node was low on resource")):
                 pods.servers["llama-2"].stop()
                 api.set_status("llama-2", phase="Failed", reason="Evicted", message="The node was low on resource: memory.", containerStatuses=[])
-
-            judge.after("an evicted pod says why", evict, judge.found("llama-2", "Evicted"), judge.verdict("Evicted: The node was low on resource"))
-            def reuse():
+            with judge.after("its address is that of another pod", judge.grows("reuse-0"), judge.gone("llama-2")):
                 pods.create("reuse-0")
                 pods.run("reuse-0", "127.0.0.4")
-
-            judge.after("its address is that of another pod", reuse, judge.grows("reuse-0"), judge.gone("llama-2"))
-            before = judge.counted("reuse-0")
             # The next search, five seconds later, must not confuse the two pods.
-            judge.after("whose totals continue", lambda: time.sleep(6), judge.grows("reuse-0", before + 30))
-            judge.after("a deleted pod leaves the page", lambda: api.delete("reuse-0"), judge.gone("reuse-0"))
+            with judge.after("whose totals continue", judge.grows("reuse-0", judge.counted("reuse-0") + 30)):
+                time.sleep(6)
+            with judge.after("a deleted pod leaves the page", judge.gone("reuse-0")):
+                api.delete("reuse-0")
 
-            def disconnect():
+            what, away = "an API server that is away: a warning, and engines stay", judge.logged("level=warn", "pods in the namespace")
+            with judge.after(what, away, judge.grows("llama-0", judge.counted("llama-0"))):
                 proxy.is_up = False
                 proxy.cut()
-
-            before = judge.counted("llama-0")
-            judge.after("an API server that is away: a warning, and engines stay", disconnect, judge.logged("level=warn", "pods in the namespace"), judge.grows("llama-0", before))
-
-            def reconnect():
+            with judge.after("it is back, and a pod that came meanwhile is counted", judge.grows("back-0"), seconds=60):
                 pods.create("back-0")
                 pods.run("back-0", "127.0.0.7")
                 proxy.is_up = True
 
-            judge.after("it is back, and a pod that came meanwhile is counted", reconnect, judge.grows("back-0"), seconds=60)
-
-            def narrow(*verbs):
-                def change():
-                    api.allow(list(verbs))
-                    proxy.cut()
-
-                return change
-
             for verbs, refused in ((["get", "list"], "watch"), (["get"], "list")):
-                before = judge.counted("llama-0")
                 words = f"the service account must not {refused} pods in the namespace {NAMESPACE}"
-                judge.after(f"without {refused}: the verb is named, and engines stay", narrow(*verbs), judge.logged("level=warn", words), judge.grows("llama-0", before))
-                judge.after(f"with {refused} again", narrow("get", "list", "watch"), judge.logged("kubernetes: gone", words), seconds=60)
+                grows = judge.grows("llama-0", judge.counted("llama-0"))
+                with judge.after(f"without {refused}: the verb is named, and engines stay", judge.logged("level=warn", words), grows):
+                    api.allow(verbs)
+                    proxy.cut()
+                with judge.after(f"with {refused} again", judge.logged("kubernetes: gone", words), seconds=60):
+                    api.allow(["get", "list", "watch"])
+                    proxy.cut()
 
             def is_expired():
                 try:
@@ -324,14 +304,12 @@ exec {binary} "$@"
                 return False
 
             until("the token expires", is_expired, 180)
-            before = judge.counted("llama-0")
-            judge.after("an expired token: a warning, and engines stay", proxy.cut, judge.logged("does not accept the token", "/token"), judge.grows("llama-0", before))
-
-            def renew():
+            what, refused = "an expired token: a warning, and engines stay", judge.logged("does not accept the token", "/token")
+            with judge.after(what, refused, judge.grows("llama-0", judge.counted("llama-0"))):
+                proxy.cut()
+            with judge.after("a new token, and a pod that was deleted meanwhile", judge.gone("back-0"), seconds=60):
                 (mounted / "token").write_text(token(work, uid, 3600))
                 api.delete("back-0")
-
-            judge.after("a new token, and a pod that was deleted meanwhile", renew, judge.gone("back-0"), seconds=60)
             for name in ("other-node-0", "watched-0"):
                 assert pods.servers[name].truth()["received"]["iterations"] == 0, f"{name} was read"
             print("ok    nobody read the pods of the other node and with a sidecar")
