@@ -16,28 +16,14 @@ import threading
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tests/judges"))
-from exporter import Answers, Exporter, options, serve, until  # noqa: E402
+from exporter import ROOT, Answers, Exporter, options, serve, until  # noqa: E402
+
+FIXTURE = json.loads((ROOT / "tests/fixtures/metrics_trt_v1.0.0rc4.json").read_text())["payload"][0]
 
 
 def record(number):
-    """A record of a busy C++ executor, about 1 KB."""
-    return {
-        "timestamp": "11-22-2026 10:00:00.000000", "iter": number, "iterLatencyMS": 9.5,
-        "newActiveRequestsQueueLatencyMS": 0.5, "numNewActiveRequests": 1, "numActiveRequests": 8,
-        "numQueuedRequests": 2, "numCompletedRequests": 1, "maxNumActiveRequests": 64, "maxBatchSizeStatic": 64,
-        "maxBatchSizeTunerRecommended": 0, "maxBatchSizeRuntime": 64, "maxNumTokensStatic": 8192,
-        "maxNumTokensTunerRecommended": 0, "maxNumTokensRuntime": 8192, "gpuMemUsage": 42949672960,
-        "cpuMemUsage": 1048576, "pinnedMemUsage": 2097152,
-        "kvCacheStats": {"maxNumBlocks": 10000, "freeNumBlocks": 6000, "usedNumBlocks": 4000, "tokensPerBlock": 32,
-                         "allocTotalBlocks": 2 * number, "allocNewBlocks": 2 * number, "reusedBlocks": number,
-                         "missedBlocks": number, "cacheHitRate": 0.5},
-        "crossKvCacheStats": None, "staticBatchingStats": None,
-        "inflightBatchingStats": {"numScheduledRequests": 7, "numContextRequests": 1, "numGenRequests": 6,
-                                  "numPausedRequests": 0, "numCtxTokens": 512, "microBatchId": 0,
-                                  "avgNumDecodedTokensPerIter": 1.0},
-        "specDecodingStats": {"numDraftTokens": 0, "numAcceptedTokens": 0, "numRequestsWithDraftTokens": 0,
-                              "acceptanceLength": 0.0, "iterLatencyMS": 0.0, "draftOverhead": 0.0},
-    }
+    """A record of a C++ executor, about 1 KB."""
+    return FIXTURE | {"iter": number}
 
 
 def iterations(daemon):

@@ -184,6 +184,10 @@ class Answers(http.server.BaseHTTPRequestHandler):
 
     protocol_version = "HTTP/1.1"
 
+    def handle(self):
+        with contextlib.suppress(ConnectionError):  # the client has ended
+            super().handle()
+
     def answer(self, body=b"", status=200, **headers):
         self.send_response(status)
         for name, value in {"Content-Length": len(body), **headers}.items():

@@ -167,8 +167,8 @@ def play(exporter, cases, seconds):
         for setup in case.setups:
             engines[setup, case.name] = (engine, case.server, {})
         if case.gpu is not None:
-            engines[case.setups[-1], f"{case.name}, GPU read"] = (engine, case.server, {"gpus": [f"GPU-of-case-{len(gpus)}"]})
-            gpus.append({"uuid": f"GPU-of-case-{len(gpus)}", "utilization_percent": case.gpu})
+            engines[case.setups[-1], f"{case.name}, GPU read"] = (engine, case.server, {"gpus": [f"GPU-00000000-0000-4000-8000-{len(gpus):012x}"]})
+            gpus.append({"utilization_percent": case.gpu})
     with tempfile.TemporaryDirectory() as folder:
         library = simulated_gpus(ROOT / "target/debug/libnvml_standin.so", folder, gpu_state([*gpus, {}]))
         with watched(exporter, engines, seconds, f"--gpu.library={library}", "--gpu=required") as ours:
