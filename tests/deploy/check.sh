@@ -76,9 +76,8 @@ no_private_names() { # finds paths of a build machine and names of registries, e
 [ -z "$fleet" ] || start "dashboards and alerts: an incident of a simulated fleet" env PREBUILT="$fleet" tests/deploy/fleet.sh short
 start "Alertmanager: routes and inhibition" python3 tests/judges/alertmanager.py
 start "Python publisher: its tests" python3 -W ignore::ResourceWarning -m unittest discover -s examples/python/tests
-names_are_on_the_page() { # PROFILE: writes the page of a busy simulated engine
-  python3 tests/judges/busy_page.py "$binary" "$work/page-$1" "$1" &&
-    python3 tests/judges/expressions.py names "$1" "$work/page-$1" deploy/prometheus/{recording,alerts,alerts-gpu}.yml deploy/grafana/*.json
+names_are_on_the_page() { # PROFILE
+  python3 tests/judges/expressions.py names "$1" "$binary" deploy/prometheus/{recording,alerts,alerts-gpu}.yml deploy/grafana/*.json
 }
 if [ -n "$binary" ]; then
   for profile in default full; do start "names: metrics in use are on the $profile page" names_are_on_the_page $profile; done

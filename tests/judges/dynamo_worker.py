@@ -70,8 +70,8 @@ class Deployment:
         worker.until_ready(lambda: "org/llama" in get(f"http://127.0.0.1:{self.frontend}/v1/models"))
 
     def run(self, name, command, **environment):
-        command = ["env", f"--chdir={self.folder}", *command]
-        return self.running.enter_context(Program(command, self.folder / f"{name}.log", {**self.environment, **environment}))
+        environment = {**self.environment, **environment}
+        return self.running.enter_context(Program(command, self.folder / f"{name}.log", environment, self.folder))
 
     def exporter(self, binary, source):
         return self.running.enter_context(Exporter(binary, "--source", source))

@@ -65,10 +65,10 @@ class Page:
 class Program:
     """A running program, which stops at the end of a `with` statement. It writes its output to the file `output`."""
 
-    def __init__(self, command, output, environment=None):
+    def __init__(self, command, output, environment=None, folder=None):
         self.name, self.output = pathlib.Path(command[0]).name, pathlib.Path(output)
         with open(self.output, "w") as file:
-            self.process = subprocess.Popen([*map(str, command)], stdout=file, stderr=file, env=environment)
+            self.process = subprocess.Popen([*map(str, command)], stdout=file, stderr=file, env=environment, cwd=folder)
 
     def until_ready(self, attempt):
         """Waits as `until` does, and exits if the program ends first."""

@@ -1,9 +1,9 @@
 """Checks every PromQL expression of the dashboards and the rules, and the structure of the dashboards.
 
 usage: expressions.py dashboard FILE... [--promtool PATH]  checks the structure, and the syntax of each expression with promtool
-       expressions.py names PROFILE PAGE FILE...           checks that each metric and fixed label value is on the text page PAGE
-                                                           or in allowed_absent.txt. For the profile default, leaves out the
-                                                           panels of the rows that need the full page
+       expressions.py names PROFILE EXPORTER FILE...       checks that each metric and fixed label value is on the page of a
+                                                           busy simulated engine, or in allowed_absent.txt. For the profile
+                                                           default, leaves out the panels of the rows that need the full page
 Prints one line per finding. Exit code 1 if there is a finding.
 """
 import json
@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 
-from exporter import Page, conclude
+from exporter import Exporter, conclude, until
 
 OURS = re.compile(r"\b(?:nv_|trtllm_exporter_|process_)[a-z0-9_]+")
 RECORDED = re.compile(r"\b(?:engine|gpu|model|model_version|trtllm_slo):[\w:]+")
@@ -164,8 +164,23 @@ def may_be_absent(name):
     return any(name == entry or entry.endswith("*") and name.startswith(entry[:-1]) for entry in allowed)
 
 
+def busy_page(binary, profile):
+    """The page of an exporter with a busy simulated engine, when it has all families about requests."""
+    # Histograms of requests appear when the first request has ended, and the verdict after several intervals of five seconds.
+    wanted = ["nv_trt_llm_goodput_tokens_total", "nv_trt_llm_limited_by_since_timestamp_seconds"]
+    with tempfile.TemporaryDirectory() as folder:
+        options = [f"--record.dir={folder}/recording", f"--metrics.profile={profile}", "--objectives=ttft=500ms,tpot=50ms,e2e=10s"]
+        with Exporter(binary, "--source=sim:", *options) as exporter:
+
+            def attempt():
+                page = exporter.page()
+                return page.values("nv_trt_llm_engine_state", state="busy") == [1] and all(map(page.labels, wanted)) and page
+
+            return until("a page with all families", attempt)
+
+
 def absent_from(page, expressions):
-    page, used = Page(page), set()
+    used = set()
     for expression in expressions:
         labels_only = re.sub(r"\b(?:by|on|ignoring|without|group_left|group_right)\s*\([^)]*\)", "", RECORDED.sub("", expression))
         for found in re.finditer(OURS.pattern + r"(\{[^}]*\})?", labels_only):
@@ -199,9 +214,7 @@ def main():
         panels = sum(panel["type"] != "row" for dashboard in dashboards for panel in panels_of(dashboard))
         summary = f"{len(dashboards)} dashboards, {panels} panels, {len(expressions)} expressions"
     elif command == "names" and len(arguments) > 2 and arguments[0] in ("default", "full"):
-        with open(arguments[1]) as file:
-            page = file.read()
-        expressions = []
+        page, expressions = busy_page(arguments[1], arguments[0]), []
         for path in arguments[2:]:
             with open(path) as file:
                 text = file.read()
