@@ -20,14 +20,9 @@ if [ -z "$python" ]; then
     python=$work/venv/bin/python
 fi
 
-library=$(cargo build --package nvml-standin --message-format=json 2>/dev/null | "$python" -c '
-import json, sys
-for line in sys.stdin:
-    message = json.loads(line)
-    if message.get("target", {}).get("name") == "nvml_standin" and message.get("filenames"):
-        print(message["filenames"][0])')
+cargo build --quiet --package nvml-standin
 cargo build --quiet
-cp "$library" "$work/libnvidia-ml.so.1"
+cp target/debug/libnvml_standin.so "$work/libnvidia-ml.so.1"
 { echo gpus=2; cat tests/fixtures/busy_gpu.state; } >"$work/libnvidia-ml.so.1.state"
 target/debug/trtllm-exporter --source "socket:$work/ingest.sock" --gpu.library "$work/libnvidia-ml.so.1" \
     --gpu.pod-resources "" --metrics.compat dcgm --web.listen-address 127.0.0.1:0 --web.port-file "$work/port" \

@@ -15,11 +15,6 @@ if [ -z "$python" ]; then
     python=$work/venv/bin/python
 fi
 
-library=$(cargo build --package nvml-standin --message-format=json | "$python" -c '
-import json, sys
-for line in sys.stdin:
-    message = json.loads(line)
-    if message.get("target", {}).get("name") == "nvml_standin" and message.get("filenames"):
-        print(message["filenames"][0])')
-ln -s "$library" "$work/libnvidia-ml.so.1"
+cargo build --quiet --package nvml-standin
+ln -s "$PWD/target/debug/libnvml_standin.so" "$work/libnvidia-ml.so.1"
 NVML_STANDIN_STATE=$work/state LD_LIBRARY_PATH=$work "$python" tests/judges/nvml_bindings.py "$work/state"
