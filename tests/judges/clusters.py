@@ -46,7 +46,7 @@ def main():
                     if [one for one in elsewhere if one["metric"] or "vector(0)" not in expression and float(one["value"][1]) > 0]:
                         findings.append(f"{os.path.basename(path)}: not filtered by the cluster: {expression}")
                     compared += 1
-    conclude(findings, f"{compared} series and queries")
+    conclude(findings if compared else ["nothing was compared"], f"{compared} series and queries")
 
 
 if __name__ == "__main__":

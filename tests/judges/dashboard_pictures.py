@@ -286,11 +286,10 @@ class Card:
         self.bottom, self.wide, self.tall = top - self.high, place["w"] * COLUMN, place["h"] * LINE_HEIGHT
         self.across, self.inch = 1 / size[0], 1 / size[1]
         gap_x, gap_y = 0.05 / size[0], 0.05 / size[1]
-        self.patch = plt.Rectangle(
+        figure.add_artist(plt.Rectangle(
             (self.left + gap_x, self.bottom + gap_y), self.width - 2 * gap_x, self.high - 2 * gap_y,
             facecolor=CARD, edgecolor=LINE, linewidth=0.6, transform=figure.transFigure, zorder=-1,
-        )
-        figure.add_artist(self.patch)
+        ))
 
 
 def color_of(value, thresholds):
