@@ -179,7 +179,6 @@ impl Alternation {
 
 #[cfg(test)]
 mod tests {
-    use super::super::EngineFold;
     use super::*;
 
     /// Observes these numbers, a second each. A lower number is a restart unless it is at most two lower.
@@ -271,26 +270,6 @@ mod tests {
         assert!(!answers(1, &[&[7], &[7], &[7], &[7]]), "a cache gives the same record again");
         let answered: [&[u64]; 5] = [&[7, 7], &[8, 8, 9], &[9, 10], &[10, 11], &[11]];
         assert!(!answers(2, &answered), "records of two ranks without their rank, some of them in the next answer");
-    }
-
-    #[test]
-    fn an_idle_engine_gives_one_number_twice() {
-        let (mut engine, now) = (EngineFold::new(Duration::from_secs(15)), Instant::now());
-        for (second, iter) in (0..20).flat_map(|iter| [(2 * iter, iter), (2 * iter + 1, iter + 1)]) {
-            // Each iteration is followed by a flush, which has the next number, and each is an answer of its own.
-            let (latency, active) = if second % 2 == 0 { (9.0, 1) } else { (0.0, 0) };
-            let record = IterationStats {
-                iter: Some(iter),
-                iter_latency_ms: Some(latency),
-                num_active_requests: Some(active),
-                ..IterationStats::default()
-            };
-            let now = now + Duration::from_secs(second);
-            engine.absorb(&record, now, second as i64 * 1_000_000, &mut ()).unwrap();
-            engine.alternation.end_answer(true);
-        }
-        assert!(!engine.alternation.are_several());
-        assert_eq!(engine.totals.iterations, 20);
     }
 
     #[test]

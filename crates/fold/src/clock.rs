@@ -258,7 +258,7 @@ fn is_pytorch(row: &RequestStats) -> bool {
 mod tests {
     use super::*;
     use trtllm_records::RecordTime;
-    use trtllm_records::iteration::{InflightBatchingStats, StaticBatchingStats};
+    use trtllm_records::iteration::InflightBatchingStats;
 
     const MS: i64 = 1000;
 
@@ -271,72 +271,24 @@ mod tests {
         IterationStats { scheduler_mode: Some(mode), ..record(at_ms, latency_ms) }
     }
 
-    /// The last span of these records, in milliseconds: arrival, arrival of a waiting request, schedule, end.
-    fn last(records: &[(IterationStats, bool, bool)]) -> [i64; 4] {
-        let mut clock = IterationClock::default();
-        for (record, waited, flush) in records {
-            let micros = record.timestamp.map_or(0, |time| time.micros);
-            let latency_seconds = record.iter_latency_ms.map(|ms| ms / 1000.0).filter(|_| !waited);
-            let counted = Counted { latency_seconds, follows: true, started: 1, ..Counted::default() };
-            clock.record(record, micros, &counted, *flush, Instant::now());
-        }
-        let span = clock.newest().unwrap();
-        [span.arrived_us.unwrap(), span.arrived_waiting_us, span.scheduled_us, span.ended_us].map(|us| us / MS)
-    }
-
+    /// The next record tells the time of a pass, which is none without a batch.
     #[test]
-    fn the_cpp_executor_stamps_a_record_when_the_batch_before_has_ended_and_its_own_has_started() {
-        let records = [(record(100, 50.0), false, false), (record(150, 50.0), false, false)];
-        assert_eq!(last(&records), [100, 100, 150, 150]);
-        // A request that wakes the idle executor is in its next record.
-        let flush = IterationStats { num_active_requests: Some(0), ..record(150, 0.0) };
-        let woken = [(record(100, 50.0), false, false), (flush, true, true), (record(9000, 0.0), true, false)];
-        assert_eq!(last(&woken), [9000, 9000, 9000, 9000]);
-    }
-
-    #[test]
-    fn a_static_batch_runs_before_its_record_is_stamped() {
-        let batch = StaticBatchingStats { num_scheduled_requests: Some(4), ..StaticBatchingStats::default() };
-        let fixed = |at| IterationStats { static_batching_stats: Some(batch), ..record(at, 50.0) };
-        assert_eq!(last(&[(fixed(100), false, false), (fixed(150), false, false)]), [100, 100, 100, 150]);
-    }
-
-    #[test]
-    fn a_pass_of_a_pipeline_of_the_cpp_executor_ends_with_the_tokens_of_its_own_batch() {
+    fn a_pass_without_a_batch_has_no_time() {
         let pass = |at, micro_batch_id, scheduled| {
             let batch = InflightBatchingStats {
                 micro_batch_id: Some(micro_batch_id),
                 num_scheduled_requests: Some(scheduled),
                 ..InflightBatchingStats::default()
             };
-            (IterationStats { inflight_batching_stats: Some(batch), ..record(at, 50.0) }, false, false)
+            IterationStats { inflight_batching_stats: Some(batch), ..record(at, 50.0) }
         };
-        assert_eq!(last(&[pass(50, 1, 4), pass(100, 0, 4), pass(150, 1, 4)]), [100, 100, 100, 150]);
-        // A pass without a batch takes no time, which the next record tells.
-        let time_after = |scheduled| {
+        let has_time = |scheduled| {
             let mut clock = IterationClock::default();
             let counted = Counted { latency_seconds: Some(0.000_02), follows: true, ..Counted::default() };
-            clock.record(&pass(100, 1, scheduled).0, 100 * MS, &counted, false, Instant::now());
-            clock.record(&pass(150, 0, 4).0, 150 * MS, &counted, false, Instant::now())
+            clock.record(&pass(100, 1, scheduled), 100 * MS, &counted, false, Instant::now());
+            clock.record(&pass(150, 0, 4), 150 * MS, &counted, false, Instant::now()).is_some()
         };
-        assert_eq!((time_after(0).is_some(), time_after(4).is_some()), (false, true));
-    }
-
-    #[test]
-    fn the_pytorch_engine_stamps_a_record_when_its_batch_starts() {
-        use SchedulerMode::{NonOverlap, Overlap};
-        let run = |mode| last(&[100, 150].map(|at| (pytorch(at, 50.0, mode), false, false)));
-        assert_eq!(run(NonOverlap), [100, 100, 150, 200]);
-        // The rows of an overlapped batch show the requests that came while it ran.
-        assert_eq!(run(Overlap), [100, 150, 150, 200]);
-    }
-
-    #[test]
-    fn a_wait_for_work_is_not_part_of_the_batch_of_the_pytorch_engine() {
-        let mode = SchedulerMode::NonOverlap;
-        // The engine waits from 150 to 9000, and the next batch takes 300.
-        let records = [(pytorch(100, 50.0, mode), false, false), (pytorch(9000, 9150.0, mode), true, false)];
-        assert_eq!(last(&records), [9000, 9000, 9000, 9300]);
+        assert_eq!((has_time(0), has_time(4)), (false, true));
     }
 
     #[test]
@@ -359,24 +311,5 @@ mod tests {
         assert!(is_set(&clock, &serial(4, 3_612_040, 20.0)));
         assert!(!is_set(&clock, &serial(9, 3_612_040, 20.0)), "records are missing, so the time may have passed");
         assert!(!clock.is_set(&serial(4, 3_612_040, 20.0), 3_612_040 * MS, now + std::time::Duration::from_secs(3600)));
-    }
-
-    #[test]
-    fn a_complete_row_in_the_batch_shows_the_pytorch_engine() {
-        let inflight = Some(InflightBatchingStats::default());
-        let row = |scheduled| RequestStats {
-            stage: Some(RequestStage::Complete),
-            scheduled: Some(scheduled),
-            ..RequestStats::default()
-        };
-        let ended = |scheduled| {
-            let with_row = |at| IterationStats {
-                request_stats: Some(vec![row(scheduled)]),
-                inflight_batching_stats: inflight,
-                ..record(at, 50.0)
-            };
-            last(&[(with_row(100), false, false), (with_row(150), false, false)])[3]
-        };
-        assert_eq!((ended(false), ended(true)), (150, 200));
     }
 }

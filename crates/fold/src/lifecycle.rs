@@ -445,18 +445,6 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_changed_in_lost_iterations_has_no_times() {
-        let mut lifecycles = Lifecycles::default();
-        lifecycles.absorb(&[], span(0));
-        lifecycles.absorb(&[row(1, RequestStage::Queued, 0), row(2, RequestStage::Generation, 1)], span(1));
-        let rows = [row(1, RequestStage::Generation, 30), row(2, RequestStage::Generation, 40)];
-        lifecycles.absorb(&rows, ClockSpan { continuous: false, ..span(50) });
-        let changes =
-            lifecycles.absorb(&[row(1, RequestStage::Complete, 31), row(2, RequestStage::Complete, 41)], span(51));
-        assert_eq!(changes.completed.keys().collect::<Vec<_>>(), [&2]);
-    }
-
-    #[test]
     fn a_row_with_fewer_tokens_belongs_to_a_new_request_with_the_same_id() {
         let mut lifecycles = Lifecycles::default();
         lifecycles.absorb(&[], span(0));

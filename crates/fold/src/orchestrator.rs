@@ -191,18 +191,6 @@ mod tests {
     }
 
     #[test]
-    fn counts_from_pages_of_several_processes_are_absent() {
-        let mut fold = OrchestratorFold::default();
-        for reading in [page(100, 5), page(110, 6)] {
-            fold.absorb(&reading);
-        }
-        let several = OrchestratorReading { several_processes: true, ready: Some(true), ..Default::default() };
-        assert!(!fold.absorb(&several));
-        assert_eq!((fold.totals.streamed, fold.totals.ready), (None, Some(true)));
-        assert!(fold.totals.sides.iter().all(Option::is_none));
-    }
-
-    #[test]
     fn times_without_a_known_sum_are_not_counted() {
         let with_sum = |requests: u64, sum: &str| {
             let page = page(requests, 0);

@@ -225,24 +225,6 @@ mod tests {
     }
 
     #[test]
-    fn windows_are_summed_and_a_number_that_no_window_sends_is_absent() {
-        let window =
-            |used, reused| json!({"primaryUsedNumBlocks": used, "iterReusedBlocks": reused, "iterMissedBlocks": 1});
-        let json = json!({"kvCacheIterationStats": {"4096": window(3, 2), "32768": window(4, 5)}});
-        let (pools, totals) = fold(&[json.clone(), json]);
-        assert_eq!(
-            (pools.gpu.primary_used_num_blocks, pools.cold.secondary_used_num_blocks, pools.groups),
-            (Some(7), None, None)
-        );
-        assert_eq!(pools.hit_ratio, Some(7.0 / 9.0));
-        assert_eq!(
-            (totals.events.iter_reused_blocks, totals.events.iter_missed_blocks, totals.events.iter_alloc_total_blocks),
-            (Some(14), Some(4), None)
-        );
-        assert_eq!(totals.events.iter_onboard_bytes, None);
-    }
-
-    #[test]
     fn lookups_come_from_life_cycles_of_attention_and_a_missing_kind_counts_as_attention() {
         let (pools, totals) = fold(&[json!({
             "kvCacheIterationStats": {"4096": {"iterReusedBlocks": 90, "iterMissedBlocks": 90}},
@@ -286,25 +268,6 @@ mod tests {
         assert_eq!((pools.gpu.primary_max_num_blocks, pools.cold.secondary_max_num_blocks), (Some(8), Some(4)));
         assert_eq!(pools.last_host_utilization, Some(0.25));
         assert_eq!((totals.events.iter_reused_blocks, totals.events.iter_gen_alloc_blocks), (Some(1), Some(2)));
-    }
-
-    #[test]
-    fn host_blocks_come_from_the_view_of_the_cold_levels() {
-        let (pools, _) = fold(&[json!({
-            "kvCacheIterationStatsByPoolGroup": {"0": {"primaryMaxNumBlocks": 10, "secondaryMaxNumBlocks": 1}},
-            "kvCacheIterationStatsByColdPoolGroup": {
-                "0": {"secondaryMaxNumBlocks": 30, "secondaryUsedNumBlocks": 12},
-                "7": {"secondaryMaxNumBlocks": 10, "secondaryUsedNumBlocks": 8}},
-        })]);
-        assert_eq!(
-            (
-                pools.cold.secondary_max_num_blocks,
-                pools.cold.secondary_used_num_blocks,
-                pools.gpu.primary_max_num_blocks
-            ),
-            (Some(40), Some(20), Some(10))
-        );
-        assert_eq!(pools.last_host_utilization, Some(0.5));
     }
 
     #[test]

@@ -204,10 +204,6 @@ mod tests {
             .collect()
     }
 
-    fn imbalance(engine: &EngineFold) -> (u64, f64) {
-        engine.totals.ranks.as_ref().map_or((0, 0.0), |ranks| (ranks.imbalance.count(), ranks.imbalance.sum()))
-    }
-
     #[test]
     fn an_engine_with_one_rank_has_no_counts_by_rank() {
         let engine = fold(&[record(1, 0, 100, 2), record(2, 0, 100, 2), record(3, 0, 100, 2)]);
@@ -224,20 +220,6 @@ mod tests {
         // The record of the first rank is lost in iteration 2, so only the second rank has numbers of that iteration.
         let engine = fold(&[record(1, 0, 7, 1), record(2, 1, 30, 4), record(3, 0, 1, 1)]);
         assert_eq!(tokens(&engine), [(Some(0), 1, 1), (Some(1), 30, 4)]);
-    }
-
-    #[test]
-    fn ranks_beyond_the_first_64_are_one() {
-        let ranks = [0, 63, 64, 65, 1_000, 1 << 39];
-        let records: Vec<_> = ranks.iter().map(|rank| own(record(1, *rank, 10, 2))).collect();
-        let mut engine = fold(&records);
-        assert_eq!(tokens(&engine), [(Some(0), 10, 2), (Some(63), 10, 2), (None, 40, 8)]);
-        let (one, four) = (Some((Some(2), Some(9))), Some((Some(8), Some(36))));
-        assert_eq!(loads(&engine), [one, one, four]);
-        let one_cache = Some((10, Some(2), Some(0.25)));
-        assert_eq!(batches(&engine), [one_cache, one_cache, Some((40, Some(8), None))]);
-        absorb(&mut engine, &ranks.map(|rank| own(record(2, rank, 10, 2))));
-        assert_eq!(loads(&engine), [one, one, four], "of one iteration");
     }
 
     #[test]
@@ -263,26 +245,5 @@ mod tests {
         absorb(&mut engine, &[record(5, 0, 0, 5), record(5, 1, 0, 6), record(4, 0, 0, 70), record(4, 1, 0, 80)]);
         assert_eq!(loads(&engine), [Some((Some(5), Some(9))), Some((Some(6), None))]);
         assert_eq!(tokens(&engine), [(Some(0), 0, 83), (Some(1), 0, 88)]);
-    }
-
-    #[test]
-    fn the_imbalance_is_observed_once_for_each_complete_iteration_with_tokens() {
-        let iteration = |iter, tokens: [i64; 3]| [0, 1, 2].map(|rank| record(iter, rank as i64, tokens[rank], 0));
-        let mut engine = fold(&iteration(1, [10, 20, 30]));
-        absorb(&mut engine, &iteration(2, [0, 0, 0]));
-        assert_eq!(imbalance(&engine), (1, 1.5), "the first one is complete when the second one begins");
-        absorb(&mut engine, &iteration(3, [7, 7, 7]));
-        assert_eq!(imbalance(&engine), (2, 2.5));
-        // A record of the fourth iteration is lost.
-        absorb(&mut engine, &iteration(4, [50, 0, 0])[..2]);
-        absorb(&mut engine, &iteration(6, [9, 0, 0]));
-        assert_eq!(imbalance(&engine), (3, 5.5));
-        // Late records: one of three, and all three.
-        absorb(&mut engine, &[iteration(9, [1, 1, 1]), iteration(11, [1, 1, 1])].concat());
-        absorb(&mut engine, &iteration(8, [4, 0, 0])[..1]);
-        assert_eq!(imbalance(&engine), (5, 7.5));
-        absorb(&mut engine, &iteration(10, [2, 3, 4]));
-        absorb(&mut engine, &iteration(12, [1, 1, 1])[..1]);
-        assert_eq!(imbalance(&engine), (6, 7.5 + 4.0 / 3.0));
     }
 }

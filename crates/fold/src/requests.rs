@@ -300,16 +300,15 @@ mod tests {
         }
     }
 
-    fn transferred(ms: f64) -> DisServingRequestStats {
-        DisServingRequestStats { kv_cache_transfer_ms: Some(ms), kv_cache_size: Some(1024) }
-    }
-
     fn row() -> RequestStats {
         RequestStats {
             stage: Some(RequestStage::Complete),
             context_prefill_position: Some(100),
             num_generated_tokens: Some(10),
-            dis_serving_stats: Some(transferred(2.5)),
+            dis_serving_stats: Some(DisServingRequestStats {
+                kv_cache_transfer_ms: Some(2.5),
+                kv_cache_size: Some(1024),
+            }),
             ..RequestStats::default()
         }
     }
@@ -356,12 +355,8 @@ mod tests {
         let (mut fold, now) = (RequestFold::default(), Instant::now());
         let settled = now + DECIDED_WITHIN;
         // trtllm-serve's own entries have no token counts.
-        fold.absorb_perf_metrics(
-            &PerfMetricsEntry { ctx_request_id: None, prompt_tokens: None, output_tokens: None, ..entry() },
-            Source::Entries,
-            now,
-            &mut (),
-        );
+        let bare = PerfMetricsEntry { ctx_request_id: None, prompt_tokens: None, output_tokens: None, ..entry() };
+        fold.absorb_perf_metrics(&bare, Source::Entries, now, &mut ());
         fold.settle(0, settled, &mut ());
         assert_eq!(fold.totals.tokens, TokenTotals::default());
         // A request that was cancelled before its prompt was read has no length, but its count of 0 is known.
@@ -427,24 +422,6 @@ mod tests {
         assert_eq!(observed(100, 100, 5), [1, 1, 0, 0]);
     }
 
-    #[test]
-    fn a_row_without_a_time_of_its_transfer_counts_the_request_but_no_transfer() {
-        let (mut fold, now) = (RequestFold::default(), Instant::now());
-        for ms in [0.0, 2.5] {
-            fold.absorb_complete_row(
-                &RequestStats { dis_serving_stats: Some(transferred(ms)), ..row() },
-                None,
-                false,
-                now,
-                &mut (),
-            );
-        }
-        fold.settle(0, now + DECIDED_WITHIN, &mut ());
-        let times = &fold.totals.times;
-        assert_eq!((fold.totals.disaggregated_requests, fold.totals.kv_cache_transfer_ms), (2, 2.5));
-        assert_eq!((times.kv_cache_transfer.count(), times.kv_cache_transfer_bytes.count()), (1, 1));
-    }
-
     /// Judges requests by a TTFT of 400 ms, and counts those that met and missed it, and those whose outcome is unknown.
     #[derive(Default)]
     struct Judge {
@@ -482,12 +459,8 @@ mod tests {
     fn a_request_is_judged_once_by_its_entry_if_entries_have_times() {
         let (mut fold, mut judge, now) = (RequestFold::default(), Judge::default(), Instant::now());
         // First the entry of a request that was cancelled before its first token, then rows and entries of two others.
-        fold.absorb_perf_metrics(
-            &from_json(r#"{"perf_metrics": {}, "finish_reason": "cancelled"}"#),
-            Source::Entries,
-            now,
-            &mut judge,
-        );
+        let cancelled = from_json(r#"{"perf_metrics": {}, "finish_reason": "cancelled"}"#);
+        fold.absorb_perf_metrics(&cancelled, Source::Entries, now, &mut judge);
         assert_eq!(judged(&judge), (0, 0, 0));
         fold.absorb_perf_metrics(&timed(10.25), Source::Entries, now, &mut judge);
         fold.absorb_complete_row(&row(), None, false, now, &mut judge);
@@ -543,34 +516,6 @@ mod tests {
         assert_eq!(shown(&times.time_per_output_token), (2, 2.0 * 1.5 / 8.0));
         assert_eq!((shown(&times.time_to_first_token), fold.totals.source), ((2, 0.5), Some(Source::Entries)));
         assert_eq!(judge.scopes, [Scope::PerToken, Scope::WithoutPerToken, Scope::PerToken, Scope::WithoutPerToken]);
-    }
-
-    fn absorb_span(fold: &mut RequestFold, entry: &PerfMetricsEntry, now: Instant, judge: &mut Judge) {
-        fold.absorb_perf_metrics(entry, Source::Spans, now, judge);
-    }
-
-    #[test]
-    fn a_request_with_an_entry_and_a_span_counts_once_and_each_tells_what_the_other_lacks() {
-        let span = PerfMetricsEntry { prompt_tokens: Some(100), output_tokens: Some(10), ..timed(10.25) };
-        let seen = |spans_first: bool| {
-            let (mut fold, mut judge, now) = (RequestFold::default(), Judge::default(), Instant::now());
-            for _ in 0..3 {
-                if spans_first {
-                    absorb_span(&mut fold, &span, now, &mut judge);
-                }
-                // The JSON lines of requests have no lengths.
-                fold.absorb_perf_metrics(&timed(10.5), Source::Entries, now, &mut judge);
-                if !spans_first {
-                    absorb_span(&mut fold, &span, now, &mut judge);
-                }
-            }
-            fold.settle(0, now + DECIDED_WITHIN, &mut judge);
-            let times = &fold.totals.times.time_to_first_token;
-            assert_eq!((times.count(), counted(&fold).0, fold.totals.succeeded), (3, 3, 3));
-            (fold.totals.source, times.sum(), judge.scopes)
-        };
-        assert_eq!(seen(false), (Some(Source::Entries), 1.5, vec![Scope::All; 3]));
-        assert_eq!(seen(true), (Some(Source::Spans), 0.75, vec![Scope::All; 3]));
     }
 
     #[test]

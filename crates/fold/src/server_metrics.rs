@@ -174,15 +174,11 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use super::super::histogram::Histogram;
-    use super::super::lifecycle::Lifecycle;
     use super::super::observer::{Observer, Scope};
-    use super::super::request_times::Times;
     use super::super::request_totals::RequestSource;
     use super::super::requests::{DECIDED_WITHIN, RequestFold};
     use super::*;
     use trtllm_records::perf_metrics::{FinishReason, PerfMetricsEntry};
-    use trtllm_records::server_metrics::ServerCount;
-    use trtllm_records::{RequestStage, RequestStats};
     use trtllm_sources::prometheus_text::parse_server_metrics;
 
     /// A page of a server without entries.
@@ -197,6 +193,11 @@ mod tests {
             fold.absorb_server_metrics(&parse(page), Instant::now(), &mut ());
         }
         fold
+    }
+
+    fn absorb_entry(fold: &mut RequestFold, entry: &str, now: Instant) {
+        let entry: PerfMetricsEntry = serde_json::from_str(entry).unwrap();
+        fold.absorb_perf_metrics(&entry, RequestSource::Entries, now, &mut ());
     }
 
     #[test]
@@ -251,12 +252,7 @@ mod tests {
         // Request entries have the same times: they must not be observed again.
         let entry = r#"{"perf_metrics": {"timing_metrics": {"first_token_time": 1.0, "last_token_time": 2.0}},
             "output_tokens": 11, "finish_reason": "stop"}"#;
-        folded.absorb_perf_metrics(
-            &serde_json::from_str::<PerfMetricsEntry>(entry).unwrap(),
-            RequestSource::Entries,
-            Instant::now(),
-            &mut (),
-        );
+        absorb_entry(&mut folded, entry, Instant::now());
         folded.settle(0, Instant::now() + DECIDED_WITHIN, &mut ());
         assert_eq!(folded.totals.times.time_per_output_token.count(), 5);
         assert_eq!(folded.totals.times.decode_time.count(), 1);
@@ -302,12 +298,7 @@ mod tests {
             if second > 0 {
                 let entry = r#"{"perf_metrics": {"timing_metrics": {"arrival_time": 1.0, "first_scheduled_time": 1.25,
                     "first_token_time": 1.375, "last_token_time": 1.46875}}}"#;
-                folded.absorb_perf_metrics(
-                    &serde_json::from_str::<PerfMetricsEntry>(entry).unwrap(),
-                    RequestSource::Entries,
-                    now,
-                    &mut (),
-                );
+                absorb_entry(&mut folded, entry, now);
             }
             folded.settle(second * answers, now, &mut ());
         }
@@ -429,56 +420,6 @@ mod tests {
             assert_eq!(folded.server.finished(), Some(requests));
             assert_eq!(judged.0, requests);
         }
-    }
-
-    #[test]
-    fn a_request_on_the_page_is_not_observed_again_from_its_rows_or_its_entry() {
-        let mut folded = RequestFold::default();
-        let (start, mut totals) = (Instant::now(), Vec::new());
-        let row = RequestStats { id: Some(1), stage: Some(RequestStage::Complete), ..RequestStats::default() };
-        let derived = Times { arrived: Some(0.0), scheduled: Some(1e-5), first_token: Some(2e-5), ended: Some(1.0) };
-        let lifecycle = Lifecycle { times: derived, prompt_tokens: None, tokens: 9 };
-        folded.absorb_server_metrics(&times("1", 0, 0), Instant::now(), &mut ());
-        // The row of the request comes before the page that shows the request.
-        folded.absorb_complete_row(&row, Some(&lifecycle), false, start, &mut ());
-        folded.settle(1, start + Duration::from_secs(9), &mut ());
-        folded.absorb_server_metrics(&times("1", 0, 1), Instant::now(), &mut ());
-        folded.settle(1, start + Duration::from_secs(60), &mut ());
-        totals.push(folded.totals.times.e2e_latency.count());
-        let entry = r#"{"perf_metrics": {"timing_metrics": {"arrival_time": 1.0, "first_token_time": 1.5,
-            "last_token_time": 2.0}}}"#;
-        folded.absorb_perf_metrics(
-            &serde_json::from_str::<PerfMetricsEntry>(entry).unwrap(),
-            RequestSource::Entries,
-            start,
-            &mut (),
-        );
-        totals.push(folded.totals.times.e2e_latency.count());
-        assert_eq!((totals, folded.totals.source), (vec![1, 1], Some(RequestSource::Server)));
-    }
-
-    #[test]
-    fn counts_from_pages_of_several_frontends_are_absent() {
-        let mut folded = RequestFold::default();
-        let mut page = times("1", 2, 40);
-        page.counts.push(ServerCount { counter: ServerCounter::PromptTokens, series: 0, value: 7 });
-        for page in [times("1", 0, 0), page, ServerMetrics { several_frontends: true, ..ServerMetrics::default() }] {
-            folded.absorb_server_metrics(&page, Instant::now(), &mut ());
-        }
-        assert_eq!((observed(&mut folded), folded.totals.source), (vec![(0, 0.0, 0); 7], None));
-        assert_eq!(
-            (folded.totals.finished, folded.totals.prompt_tokens(), folded.server.finished()),
-            (None, None, None)
-        );
-        // Entries are observed, because no page shows their times.
-        let entry = r#"{"perf_metrics": {"timing_metrics": {"arrival_time": 1.0, "last_token_time": 2.0}}}"#;
-        folded.absorb_perf_metrics(
-            &serde_json::from_str::<PerfMetricsEntry>(entry).unwrap(),
-            RequestSource::Entries,
-            Instant::now(),
-            &mut (),
-        );
-        assert_eq!((folded.totals.times.e2e_latency.count(), folded.totals.source), (1, Some(RequestSource::Entries)));
     }
 
     #[test]

@@ -65,14 +65,6 @@ fn with_kv(mut record: IterationStats, reused: i64, missed: i64) -> IterationSta
 }
 
 #[test]
-fn the_idle_flush_is_not_an_iteration_and_the_next_record_with_its_number_is_one() {
-    let mut bench = Bench::new();
-    assert_eq!(bench.all(&[working(1), working(2), flush(3, 2)]).iterations, 2);
-    assert_eq!(bench.absorb(&working(3)).iterations, 3);
-    assert_eq!(bench.engine.totals.losses.lost, 0);
-}
-
-#[test]
 fn the_idle_flush_of_an_executor_without_latencies_is_not_an_iteration() {
     let oldest = |record: IterationStats| IterationStats { iter_latency_ms: None, ..record };
     let mut bench = Bench::new();
@@ -127,11 +119,6 @@ fn the_page_has_the_time_of_one_batch_where_a_latency_covers_two() {
     assert!((bench.absorb(&overlap(7)).iteration_latency.sum() - 0.009).abs() < 1e-12);
     assert!((bench.absorb(&overlap(8)).iteration_latency.sum() - 0.019).abs() < 1e-12);
     assert!((bench.engine.totals.host_step.sum() - 0.02).abs() < 1e-12, "upstream's values stay");
-}
-
-#[test]
-fn iterations_before_the_first_record_are_not_lost() {
-    assert_eq!(Bench::new().all(&[working(1_000_000)]).losses.lost, 0);
 }
 
 #[test]
@@ -197,15 +184,6 @@ fn a_pass_without_a_batch_is_no_loss_where_records_are_numbered() {
     let totals =
         bench.all(&[frame(2, 1), frame(3, 2), frame(4, 3), frame(6, 4), frame(7, 5), frame(8, 6), frame(10, 7)]);
     assert_eq!((totals.losses.unreported, totals.losses.unexplained, totals.losses.lost), (2, 0, 0));
-}
-
-#[test]
-fn a_lower_iteration_number_is_a_restart_and_totals_keep_growing() {
-    let mut bench = Bench::new();
-    let totals = bench.all(&[with_kv(working(100), 50, 50), with_kv(working(104), 60, 50), with_kv(working(1), 4, 6)]);
-    assert_eq!((totals.engine_restarts, totals.iterations, totals.losses.lost), (1, 3, 3));
-    assert_eq!((totals.kv.reused_blocks, totals.kv.missed_blocks), (Some(14), Some(6)));
-    assert_eq!(bench.absorb(&working(3)).losses.lost, 4);
 }
 
 #[test]
@@ -535,15 +513,6 @@ fn refused_records_prove_that_the_engine_runs() {
 }
 
 #[test]
-fn a_pytorch_engine_is_idle_after_its_last_request_although_its_record_counts_it_as_active() {
-    let mut bench = Bench::new();
-    bench.all(&[pytorch(1, 1, 1, 0), pytorch(2, 1, 0, 0)]);
-    assert_eq!(bench.engine.health.state(bench.now), EngineState::Busy);
-    bench.absorb(&pytorch(3, 1, 0, 1));
-    assert_eq!(bench.engine.health.state(bench.now), EngineState::Idle);
-}
-
-#[test]
 fn the_extra_pass_of_the_overlap_scheduler_after_a_stop_word_is_not_work() {
     let mut bench = Bench::new();
     bench.all(&[pytorch(1, 2, 2, 0), pytorch(2, 2, 0, 1), pytorch(3, 2, 0, 1), pytorch(4, 1, 0, 0)]);
@@ -551,22 +520,6 @@ fn the_extra_pass_of_the_overlap_scheduler_after_a_stop_word_is_not_work() {
     assert_eq!(bench.engine.health.state(bench.now + health::DOUBT), EngineState::Idle);
     bench.absorb(&pytorch(5, 3, 3, 0));
     assert_eq!(bench.engine.health.state(bench.now), EngineState::Busy);
-}
-
-#[test]
-fn pytorch_latencies_with_the_wait_for_work_are_not_observed() {
-    let mut bench = Bench::new();
-    let slow = |record: IterationStats| IterationStats { iter_latency_ms: Some(67_526.0), ..record };
-    // The first iteration waited for the first request.
-    bench.all(&[slow(pytorch(1, 1, 1, 0)), pytorch(2, 1, 0, 0), pytorch(3, 1, 0, 1)]);
-    assert_eq!(bench.engine.totals.iteration_latency.count(), 2);
-    // Idle, then the extra pass of the overlap scheduler and the first pass of the next request.
-    bench.all(&[slow(pytorch(4, 1, 0, 0)), slow(pytorch(5, 1, 1, 0)), pytorch(6, 1, 0, 0)]);
-    let latency = &bench.engine.totals.iteration_latency;
-    assert_eq!((latency.count(), latency.sum()), (3, 0.03));
-    // The latency of an engine that was already running is used as reported.
-    let mut bench = Bench::new();
-    assert_eq!(bench.absorb(&pytorch(100, 5, 0, 1)).iteration_latency.count(), 1);
 }
 
 #[test]
@@ -782,23 +735,6 @@ fn the_requests_of_static_batches_complete_once_and_their_times_are_known() {
     assert_eq!((totals.iterations, totals.losses.lost, totals.requests_completed), (5, 0, 30));
     // The first pass waited for the first request, too.
     assert_eq!((totals.iteration_latency.count(), totals.iteration_latency.sum()), (2, 2.3));
-}
-
-#[test]
-fn a_record_of_visual_gen_is_no_iteration_and_a_long_video_is_not_stalled() {
-    let (mut fold, start) = (EngineFold::new(Duration::from_secs(5)), Instant::now());
-    let mut absorb = |iter: u64, active: i64, queued: i64, seconds: u64| {
-        let now = start + Duration::from_secs(seconds);
-        let record = serde_json::json!({"iter": iter, "timestamp": "2026-11-28T10:00:00+00:00", "numQueuedRequests": queued,
-            "numActiveRequests": active, "currentStepsProcessed": 0, "currentRequestId": null});
-        fold.absorb(&serde_json::from_value(record).unwrap(), now, 0, &mut ()).unwrap();
-        (0..60).for_each(|poll| fold.health.answered(now + Duration::from_secs(poll)));
-        (fold.totals.iterations, fold.health.state(now + Duration::from_secs(60)), fold.latest().unwrap().active)
-    };
-    assert_eq!(absorb(1, 0, 1, 0), (0, EngineState::Busy, Some(0)));
-    assert_eq!(absorb(2, 1, 0, 100), (0, EngineState::Busy, Some(1)));
-    assert_eq!(absorb(7, 0, 0, 200), (0, EngineState::Idle, Some(0)));
-    assert_eq!((fold.totals, fold.latest.unwrap().iter), (EngineTotals::default(), None));
 }
 
 /// The latencies of two requests, from rows of records 10 ms apart. The clock is set back by `back_ms` while the first runs. The last
