@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::support::daemon::{Daemon, refused};
+use crate::support::ensure;
 use crate::support::page::Page;
 
 /// An engine directory for the simulated TensorRT-LLM. The simulated engine creates no requests by itself.
