@@ -4,14 +4,13 @@ use std::sync::Arc;
 
 use trtllm_records::named_numbers::{NamedNumbers, named_numbers};
 use trtllm_records::named_variants::named_variants;
-use trtllm_records::perf_metrics::FinishReason;
 
 use super::defaults::with_defaults;
 use super::finished_request::FinishedRequest;
 use super::histogram::{Histogram, LONG_TOKEN_LENGTH, TOKEN_LENGTH};
 use super::request_times::RequestTimes;
 use super::saturating::add_known;
-use super::server_metrics::ServerTotals;
+use super::server_metrics::{ReasonCounts, ServerTotals};
 
 with_defaults! {
     /// Plain numbers with one owner, like [`super::EngineTotals`].
@@ -40,9 +39,6 @@ with_defaults! {
         pub draft_tokens: DraftTokens,
     }
 }
-
-/// Requests by finish reason, in the order of [`FinishReason::ALL`].
-pub(crate) type ReasonCounts = [u64; FinishReason::ALL.len()];
 
 /// Tokens of finished requests. Absent until the engine or a publisher reports how many tokens a request had.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -4,16 +4,19 @@
 use std::collections::BTreeMap;
 
 use trtllm_records::ServerMetrics;
+use trtllm_records::perf_metrics::FinishReason;
 use trtllm_records::server_metrics::{Configuration, RequestHistogram, ServerCounter};
 
 use super::baseline::{Baseline, CountName};
-use super::request_totals::ReasonCounts;
 use super::saturating::{add, add_known};
 
 /// Number of values of one label that are counted separately.
 const MAX_VALUES: usize = 64;
 /// The label value under which all further values are counted.
 const OTHER: &str = "other";
+
+/// Requests by finish reason, in the order of [`FinishReason::ALL`].
+pub(crate) type ReasonCounts = [u64; FinishReason::ALL.len()];
 
 /// Totals by the value of a label.
 pub type ByLabel = BTreeMap<String, u64>;

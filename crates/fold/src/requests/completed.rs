@@ -8,7 +8,7 @@
 
 use trtllm_records::perf_metrics::{FIRST_ORCHESTRATOR_ID, FinishReason};
 
-use crate::request_totals::ReasonCounts;
+use crate::server_metrics::ReasonCounts;
 
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct CompletedRequests {
