@@ -123,7 +123,7 @@ impl RequestFold {
         if self.choices.taken(Quantity::Reasons) != Some(Source::Entries) {
             self.totals.finished.get_or_insert_default();
         }
-        self.choices.note_server_metrics(metrics, more.of(RequestHistogram::EndToEnd).count());
+        self.choices.note_server_metrics(metrics, more.of(RequestHistogram::EndToEnd).count(), now);
         more.add_to(&mut self.totals, None);
         self.absorb(Finished::Increase(more), now, observer);
     }
@@ -257,6 +257,7 @@ impl RequestFold {
             self.choices.begin(now);
         }
         self.completed.in_records = completed;
+        self.choices.compare(now);
         if self.choices.is_due(now) {
             self.decide(observer);
         }

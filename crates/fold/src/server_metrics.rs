@@ -296,8 +296,8 @@ mod tests {
         let (mut folded, start) = (RequestFold::default(), Instant::now());
         for second in 0..20 {
             let page = ServerMetrics { without_entries: false, ..times("1", 0, 100 + second * answers) };
-            folded.absorb_server_metrics(&page, Instant::now(), &mut ());
             let now = start + Duration::from_secs(second);
+            folded.absorb_server_metrics(&page, now, &mut ());
             if second > 0 {
                 let entry = r#"{"perf_metrics": {"timing_metrics": {"arrival_time": 1.0, "first_scheduled_time": 1.25,
                     "first_token_time": 1.375, "last_token_time": 1.46875}}}"#;

@@ -27,8 +27,9 @@
 //! Entries may come until the server is known to have none, or its spans came first. Rows and the server's metrics may come after the
 //! first one, and spans if the exporter receives those of the server.
 //!
-//! If the server has counted more requests than entries or spans, some have no entry, or a request has several answers (`n` above 1), each
-//! with its own times at the server. Then the server is taken before these, so that times, outcomes and finish reasons count the same.
+//! If the server had counted more requests than entries or spans came some seconds later, some have no entry, or a request has several
+//! answers (`n` above 1), each with its own times at the server. Then the server is taken before these, so that times, outcomes and finish
+//! reasons count the same.
 //!
 //! One change comes later: if several frontends answer, the server's metrics are left, and their quantities are open again.
 
@@ -87,6 +88,10 @@ impl Quantity {
 pub(crate) const DECIDED_WITHIN: Duration = Duration::from_secs(15);
 /// Entries and rows come with a poll at most this long after the record that counts their request.
 pub(crate) const TOLD_WITHIN: Duration = Duration::from_secs(5);
+/// The entry of a request that the server has counted comes within this time. Entries are read every second.
+const ENTRIES_WITHIN: Duration = Duration::from_secs(3);
+/// So does its span. Spans are sent every 5 s, and wait for the spans before them.
+const SPANS_WITHIN: Duration = Duration::from_secs(8);
 
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Choices {
@@ -103,11 +108,13 @@ pub(crate) struct Choices {
     /// The engine sends rows of its requests.
     pub(crate) has_rows: bool,
     has_server_metrics: bool,
-    /// Entries and spans with times since the first reading of the server's metrics, and the requests in its histograms. Those of the
-    /// last reading are apart, because their entries may come after it.
+    /// Entries and spans with times since the first reading of the server's metrics, and the requests in its histograms.
     entries: u64,
     server_requests: u64,
-    last_read: u64,
+    /// When the histograms had so many requests. Their entries come soon.
+    expected: Option<(Instant, u64)>,
+    /// The histograms had more requests than entries came for them.
+    server_has_more: bool,
 }
 
 impl Choices {
@@ -132,11 +139,22 @@ impl Choices {
     }
 
     /// Notes that the server's metrics were read. `requests`: in its histograms since the reading before.
-    pub(crate) fn note_server_metrics(&mut self, metrics: &ServerMetrics, requests: u64) {
+    pub(crate) fn note_server_metrics(&mut self, metrics: &ServerMetrics, requests: u64, now: Instant) {
         self.has_server_metrics = true;
-        self.server_requests = self.server_requests.saturating_add(std::mem::replace(&mut self.last_read, requests));
+        self.server_requests = self.server_requests.saturating_add(requests);
+        if requests > 0 {
+            self.expected.get_or_insert((now, self.server_requests));
+        }
         self.without_entries |= metrics.without_entries;
         self.has_spans |= metrics.with_spans;
+    }
+
+    /// Ends a poll. Compares a reading of the server's metrics with the entries or spans once those of its requests have come.
+    pub(crate) fn compare(&mut self, now: Instant) {
+        let within = if self.first == Some(Source::Spans) { SPANS_WITHIN } else { ENTRIES_WITHIN };
+        if let Some((_, requests)) = self.expected.take_if(|(at, _)| now.saturating_duration_since(*at) >= within) {
+            self.server_has_more |= requests > self.entries;
+        }
     }
 
     /// Notes which quantities the source tells.
@@ -183,10 +201,9 @@ impl Choices {
 
     pub(crate) fn decide(&mut self) {
         self.is_decided = true;
-        let server_has_more = self.server_requests > self.entries;
         for quantity in [Times, TimePerToken, Outcomes] {
             let told = &mut self.told[quantity as usize];
-            if server_has_more && told[Source::Server as usize] {
+            if self.server_has_more && told[Source::Server as usize] {
                 (told[Source::Entries as usize], told[Source::Spans as usize]) = (false, false);
             }
         }
@@ -196,7 +213,8 @@ impl Choices {
     /// Takes nothing from the server any more. Its quantities are open again, because entries may come after all.
     pub(crate) fn leave_server_metrics(&mut self) {
         (self.without_entries, self.has_server_metrics) = (false, false);
-        (self.entries, self.server_requests, self.last_read) = (0, 0, 0);
+        (self.entries, self.server_requests) = (0, 0);
+        (self.expected, self.server_has_more) = (None, false);
         (self.since, self.is_decided) = (None, false);
         for (taken, told) in self.taken.iter_mut().zip(&mut self.told) {
             *taken = taken.filter(|source| *source != Source::Server);
@@ -253,7 +271,7 @@ mod tests {
     fn a_source_is_alone_until_another_one_may_come() {
         let alone = |first: Source, metrics: Option<ServerMetrics>, has_rows: bool| {
             let mut choices = Choices { has_rows, ..Choices::default() };
-            metrics.iter().for_each(|metrics| choices.note_server_metrics(metrics, 0));
+            metrics.iter().for_each(|metrics| choices.note_server_metrics(metrics, 0, Instant::now()));
             choices.note_request(first, true);
             Source::ALL.into_iter().filter(|source| choices.is_alone(*source)).collect::<Vec<_>>()
         };
@@ -266,7 +284,9 @@ mod tests {
         assert_eq!(alone(Source::Entries, metrics(false, false), false), []);
         let of_server = |with_spans| {
             let mut choices = Choices::default();
-            metrics(true, with_spans).iter().for_each(|metrics| choices.note_server_metrics(metrics, 0));
+            metrics(true, with_spans)
+                .iter()
+                .for_each(|metrics| choices.note_server_metrics(metrics, 0, Instant::now()));
             choices.is_alone(Source::Server)
         };
         assert_eq!((of_server(false), of_server(true)), (true, false), "the exporter receives spans");
@@ -274,30 +294,51 @@ mod tests {
 
     #[test]
     fn the_server_is_taken_where_it_counts_more_requests_than_come_one_by_one() {
-        for (source, requests, expected) in [
-            (Source::Entries, [0, 2, 9], Source::Entries),
-            (Source::Entries, [0, 3, 0], Source::Server),
-            (Source::Spans, [0, 3, 0], Source::Server),
-        ] {
-            let mut choices = Choices::default();
-            for requests in requests {
-                choices.note_server_metrics(&ServerMetrics::default(), requests);
+        // One request with `answers` ends each second, and is told `late` seconds afterwards. The server is read every 5 s.
+        let taken = |source: Source, answers: u64, late: u64, first_reading: u64| {
+            let (mut choices, start) = (Choices::default(), Instant::now());
+            choices.note_server_metrics(&ServerMetrics::default(), 0, start);
+            let mut read = 0;
+            for second in 0..=15 {
+                let now = start + Duration::from_secs(second);
+                if second >= late {
+                    choices.note_request(source, true);
+                }
+                if second % 5 == first_reading {
+                    let ended = (second + 1) * answers;
+                    choices.note_server_metrics(&ServerMetrics::default(), ended - read, now);
+                    read = ended;
+                }
+                choices.compare(now);
             }
-            (0..2).for_each(|_| _ = choices.note_request(source, true));
             for quantity in [Times, TimePerToken, Outcomes] {
                 choices.offer(quantity, source);
                 choices.offer(quantity, Source::Server);
             }
             choices.decide();
-            assert_eq!([Times, Outcomes].map(|quantity| choices.taken(quantity)), [Some(expected); 2]);
-            assert_eq!(choices.taken(TimePerToken), Some(Source::Server));
+            [Times, Outcomes].map(|quantity| choices.taken(quantity))
+        };
+        for first_reading in 0..5 {
+            for (source, answers, late, expected) in [
+                (Source::Entries, 1, 3, Source::Entries),
+                (Source::Entries, 2, 0, Source::Server),
+                (Source::Spans, 1, 8, Source::Spans),
+                (Source::Spans, 10, 0, Source::Server),
+            ] {
+                assert_eq!(
+                    taken(source, answers, late, first_reading),
+                    [Some(expected); 2],
+                    "{answers} {first_reading}"
+                );
+            }
         }
     }
 
     #[test]
     fn quantities_of_a_server_that_is_left_are_open_again() {
         let mut choices = Choices::default();
-        choices.note_server_metrics(&ServerMetrics { without_entries: true, ..ServerMetrics::default() }, 0);
+        let metrics = ServerMetrics { without_entries: true, ..ServerMetrics::default() };
+        choices.note_server_metrics(&metrics, 0, Instant::now());
         choices.offer(Times, Source::Server);
         choices.decide();
         assert_eq!(choices.taken(Times), Some(Source::Server));
