@@ -52,9 +52,11 @@ pub(crate) struct Alternation {
     observed: Option<Instant>,
     /// The last numbers of other engines, the newest at the end.
     others: Vec<u64>,
-    /// Whether lower and whether higher numbers have continued. Both prove several engines. One may be a restart, a gap that ends at an
-    /// old number by chance, or wrong numbers of the same engine.
-    has_returned: [bool; 2],
+    /// Difference of the last two numbers of one engine. With sampled statistics, it is above 1.
+    step: u64,
+    /// Whether lower and whether higher numbers have continued, and whether any did so exactly. All of these prove several engines. Some
+    /// may be a restart, a gap that ends at an old number by chance, or wrong numbers of the same engine.
+    has_returned: [bool; 3],
     returned: Option<Instant>,
     /// The times of the last restarts and repeated answers, the newest first.
     signs: [Option<Instant>; SIGNS],
@@ -99,6 +101,7 @@ impl Alternation {
         let seconds =
             self.observed.replace(now).map_or(0.0, |before| now.saturating_duration_since(before).as_secs_f64());
         if step == Some(1) && !self.several {
+            self.step = 1;
             return Origin::One;
         }
         // Until several engines are proven, a late record counts as one of the same engine.
@@ -115,9 +118,13 @@ impl Alternation {
                 if iter.abs_diff(last) > CLOSE && step.is_none_or(|step| step > NEXT || ahead == 1) =>
             {
                 self.others[index] = last;
-                self.note_return(ahead == 1, step, now)
+                let is_exact = ahead == 1 || ahead == std::mem::replace(&mut self.step, ahead);
+                self.note_return(is_exact, step, now)
             }
-            (_, Some(step)) if step <= NEXT => self.note_continuation(now),
+            (_, Some(step)) if step <= NEXT => {
+                self.step = step;
+                self.note_continuation(now)
+            }
             _ => {
                 self.others.push(last);
                 if self.others.len() > OTHERS {
@@ -132,19 +139,21 @@ impl Alternation {
         }
     }
 
-    /// `is_next`: it is the very next number of the other engine. `step`: the difference to the number of the record before, if it is higher.
-    fn note_return(&mut self, is_next: bool, step: Option<u64>, now: Instant) -> Origin {
+    /// `is_exact`: it is the number that the other engine reports next. `step`: the difference to the number of the record before, if it
+    /// is higher.
+    fn note_return(&mut self, is_exact: bool, step: Option<u64>, now: Instant) -> Origin {
         let before = self.returned.replace(now);
         let is_together = before.is_some_and(|before| now.saturating_duration_since(before) < TOGETHER);
         // What was proven once needs no second proof.
-        if !is_together && self.has_returned != [true; 2] {
-            self.has_returned = [false; 2];
+        if !is_together && self.has_returned != [true; 3] {
+            self.has_returned = [false; 3];
         }
         self.has_returned[usize::from(step.is_some())] = true;
-        self.several |= self.has_returned == [true; 2];
+        self.has_returned[2] |= is_exact;
+        self.several |= self.has_returned == [true; 3];
         match self.origin() {
             // It would count as a long gap.
-            Origin::One if is_next && step.is_some_and(|step| step > NEXT) => Origin::Unknown,
+            Origin::One if is_exact && step.is_some_and(|step| step > NEXT) => Origin::Unknown,
             origin => origin,
         }
     }
@@ -208,6 +217,7 @@ mod tests {
         assert!(close[4..].iter().all(|origin| *origin == Several), "{close:?}");
         let sampled = of(&[9000, 50, 9010, 60, 9020, 70, 9030]);
         assert_eq!(sampled, [One, One, One, Several, Several, Several, Several]);
+        assert_eq!(of(&[8980, 8990, 9000, 50, 9010, 60]), [One, One, One, One, Unknown, Several]);
         let three = of(&[9000, 50, 700, 9001, 701, 51]);
         assert_eq!(three, [One, One, One, Unknown, Several, Several]);
         assert_eq!(of(&[50, 9000, 51, 9001]), [One, One, One, Several]);
@@ -223,6 +233,8 @@ mod tests {
         let one = |numbers: &[u64]| assert!(of(numbers).iter().all(|origin| *origin == Origin::One), "{numbers:?}");
         one(&(400..500).chain(1..600).collect::<Vec<_>>());
         one(&[10, 20, 30, 9000, 9010, 9012, 9011, 9013]);
+        // Two wrong numbers.
+        one(&[1000, 5000, 1003, 5005]);
         // An engine that fails again and again, each time 15 seconds after its start.
         let failing: Vec<_> = (0..20).flat_map(|start| (1..=start % 4 + 2).map(move |n| (start * 15 + n, n))).collect();
         let mut alternation = Alternation::default();
