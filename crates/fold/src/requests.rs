@@ -224,8 +224,8 @@ impl RequestFold {
     /// Notes that trtllm-serve was replaced. The new process may have other options, so its first requests show which source tells what.
     pub(crate) fn restart(&mut self, observer: &mut impl Observer) {
         self.decide(observer);
+        self.completed.restart(self.choices.have_entries());
         self.choices = Choices::default();
-        self.completed.restart();
         self.server.counts.note_restart();
     }
 
@@ -261,7 +261,8 @@ impl RequestFold {
         if self.choices.is_due(now) {
             self.decide(observer);
         }
-        let ended_well = self.completed.ended_well(self.totals.finished.as_ref(), self.choices.is_decided);
+        let (is_decided, have_entries) = (self.choices.is_decided, self.choices.have_entries());
+        let ended_well = self.completed.ended_well(self.totals.finished.as_ref(), is_decided, have_entries);
         self.totals.succeeded = self.totals.succeeded.max(ended_well);
         let by_server = [Quantity::Outcomes, Quantity::TimePerToken]
             .iter()

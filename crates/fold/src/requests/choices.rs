@@ -122,6 +122,11 @@ impl Choices {
         self.taken[quantity as usize]
     }
 
+    /// Whether entries or spans tell the times.
+    pub(crate) fn have_entries(&self) -> bool {
+        self.taken(Times).is_some_and(Source::is_per_request)
+    }
+
     /// Notes that a request has finished.
     pub(crate) fn begin(&mut self, now: Instant) {
         self.since.get_or_insert(now);
