@@ -39,6 +39,11 @@ pub struct RequestFold {
 }
 
 impl RequestFold {
+    /// Notes whether the source is a trtllm-serve, whose metrics may come later.
+    pub fn may_have_server_metrics(&mut self, may_have: bool) {
+        self.choices.may_have_server_metrics = may_have;
+    }
+
     /// Folds the row that reports a request complete, with the request's lifecycle if it is known. `is_sampled`: not all requests
     /// have rows, so this one is not judged by objectives.
     pub(crate) fn absorb_complete_row(
@@ -225,7 +230,7 @@ impl RequestFold {
     pub(crate) fn restart(&mut self, observer: &mut impl Observer) {
         self.decide(observer);
         self.completed.restart(self.choices.have_entries());
-        self.choices = Choices::default();
+        self.choices = self.choices.next();
         self.server.counts.note_restart();
     }
 
@@ -533,8 +538,30 @@ mod tests {
         followed(&mut fold, now, &mut judge);
         fold.restart(&mut judge);
         assert_eq!(shown(&fold), (2, Some(Source::Rows)));
+        // Rows came before the restart, so they may come again.
         fold.absorb_perf_metrics(&timed(10.25), Source::Entries, now, &mut judge);
+        assert_eq!(shown(&fold), (2, Some(Source::Rows)));
+        fold.settle(0, now + DECIDED_WITHIN, &mut judge);
         assert_eq!(shown(&fold), (3, Some(Source::Entries)));
+    }
+
+    #[test]
+    fn an_entry_waits_for_the_page_of_its_server_also_after_a_restart() {
+        let (mut fold, now) = (RequestFold::default(), Instant::now());
+        fold.may_have_server_metrics(true);
+        let family = "trtllm_time_per_output_token_seconds";
+        for requests in [1.0, 2.0] {
+            fold.absorb_perf_metrics(&timed(10.25), Source::Entries, now, &mut ());
+            followed(&mut fold, now, &mut Judge::default());
+            for count in [0, 1] {
+                let page = format!("{family}_bucket{{le=\"+Inf\"}} {count}\n{family}_sum {count}\n");
+                let page = trtllm_sources::prometheus_text::parse_server_metrics(page.as_bytes()).unwrap();
+                fold.absorb_server_metrics(&page, now, &mut ());
+            }
+            fold.settle(0, now + DECIDED_WITHIN, &mut ());
+            assert_eq!(fold.totals.times.time_per_output_token.sum(), requests, "from the page");
+            fold.restart(&mut ());
+        }
     }
 
     #[test]

@@ -413,6 +413,7 @@ impl Intake {
 fn set_kind(engine: &mut Engine, kind: &str) {
     engine.source.only_requests = has_only_requests(kind);
     engine.source.only_log = is_iteration_log(kind);
+    engine.observed.fold.requests.may_have_server_metrics(kind == "trtllm-serve");
 }
 
 /// Keeps a copy of a record for the API, unless it is one of the first `not_kept` of its poll.
