@@ -546,7 +546,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_waits_for_the_page_of_its_server_also_after_a_restart() {
+    fn an_entry_waits_for_the_page_of_its_server_also_after_a_restart_and_never_for_long() {
         let (mut fold, now) = (RequestFold::default(), Instant::now());
         fold.may_have_server_metrics(true);
         let family = "trtllm_time_per_output_token_seconds";
@@ -562,6 +562,12 @@ mod tests {
             assert_eq!(fold.totals.times.time_per_output_token.sum(), requests, "from the page");
             fold.restart(&mut ());
         }
+        fold.absorb_perf_metrics(&timed(10.25), Source::Entries, now, &mut ());
+        let several = ServerMetrics { several_frontends: true, ..ServerMetrics::default() };
+        fold.absorb_server_metrics(&several, now, &mut ());
+        assert_eq!(fold.totals.times.e2e_latency.count(), 2);
+        fold.settle(0, now + DECIDED_WITHIN, &mut ());
+        assert_eq!(fold.totals.times.e2e_latency.count(), 3);
     }
 
     #[test]

@@ -232,7 +232,9 @@ impl Choices {
         (self.without_entries, self.has_server_metrics) = (false, false);
         (self.entries, self.server_requests) = (0, 0);
         (self.expected, self.server_has_more) = (None, false);
-        (self.since, self.is_decided) = (None, false);
+        if self.is_decided {
+            (self.since, self.is_decided) = (None, false);
+        }
         for (taken, told) in self.taken.iter_mut().zip(&mut self.told) {
             *taken = taken.filter(|source| *source != Source::Server);
             told[Source::Server as usize] = false;
