@@ -168,7 +168,7 @@ impl Choices {
 
     /// Ends a poll. Compares a reading of the server's metrics with the entries or spans once those of its requests have come.
     pub(crate) fn compare(&mut self, now: Instant) {
-        let within = if self.first == Some(Source::Spans) { SPANS_WITHIN } else { ENTRIES_WITHIN };
+        let within = if self.first == Some(Source::Entries) { ENTRIES_WITHIN } else { SPANS_WITHIN };
         if let Some((_, requests)) = self.expected.take_if(|(at, _)| now.saturating_duration_since(*at) >= within) {
             self.server_has_more |= requests > self.entries;
         }
