@@ -5,18 +5,21 @@ use super::forms::has_path;
 
 /// What begins the options of a URL. `&`, `;` and `#` are also written by mistake instead of `?`.
 const SEPARATORS: [char; 4] = ['?', '&', ';', '#'];
-/// What an error has around a text that was given.
-const QUOTES: [char; 2] = ['"', '\''];
 
-/// An error without secrets. It quotes what was given.
+/// An error without secrets. It has what was given as `{:?}`: between double quotes, with a `\` before each quote in it.
 #[must_use]
 pub fn hide_secrets(text: &str) -> String {
+    let mut is_escaped = false;
+    let is_quote = |letter| {
+        let is_quote = letter == '"' && !is_escaped;
+        is_escaped = letter == '\\' && !is_escaped;
+        is_quote
+    };
     let text = hide_user_info(text);
-    // A secret may contain spaces and quotes, so it ends before the last quote of the error.
-    match (text.find(QUOTES), text.rfind(QUOTES)) {
-        (Some(begin), Some(end)) => format!("{}{}{}", &text[..begin], hide_options(&text[begin..end]), &text[end..]),
-        _ => text,
-    }
+    let parts = text.split(is_quote).enumerate();
+    // Every second part is between quotes.
+    let hidden = parts.map(|(at, part)| if at % 2 == 1 { hide_options(part) } else { part.to_owned() });
+    hidden.collect::<Vec<_>>().join("\"")
 }
 
 /// Like [`hide_secrets`], for a text that is only a URL or a source.
@@ -29,11 +32,9 @@ pub fn hide_secrets_of_url(url: &str) -> String {
 fn hide_options(text: &str) -> String {
     let is_path = text.starts_with('/') || has_path(text);
     let is_separator = |letter| if is_path { letter == '?' } else { SEPARATORS.contains(&letter) };
-    // The `; ` before a remedy begins no option.
-    let begins_option = |at: &usize| !matches!(text.as_bytes().get(at + 1), None | Some(b' '));
-    match text.match_indices(is_separator).map(|(at, _)| at).find(begins_option) {
-        Some(at) => format!("{}…", &text[..=at]),
-        None => text.to_owned(),
+    match text.find(is_separator) {
+        Some(at) if at + 1 < text.len() => format!("{}…", &text[..=at]),
+        _ => text.to_owned(),
     }
 }
 
@@ -94,6 +95,8 @@ mod tests {
             ("http://h?api-key=it's \"a\" hunter2&x=1", "http://h?…"),
             // Typed by mistake instead of ?.
             ("trtllm-serve:http://h:8000&token=hunter2", "trtllm-serve:http://h:8000&…"),
+            ("trtllm-serve:http://h:8000;token=hunter2", "trtllm-serve:http://h:8000;…"),
+            ("trtllm-serve:http://h:8000; token=hunter2", "trtllm-serve:http://h:8000;…"),
             ("trtllm-serve:http://h:8000#token=hunter2", "trtllm-serve:http://h:8000#…"),
         ] {
             assert_eq!(hide_secrets_of_url(url), hidden);
@@ -105,13 +108,19 @@ mod tests {
 
     #[test]
     fn the_options_in_what_an_error_quotes_are_hidden() {
-        let text = "port \"8000&token=a \\\"hunter2\" is not a number; correct it";
-        assert_eq!(hide_secrets(text), "port \"8000&…\" is not a number; correct it");
+        for (text, hidden) in [
+            ("port \"8000&token=a \\\"hunter2\" is not a number", "port \"8000&…\" is not a number"),
+            ("model \"a#b\" and version \"1\"; change one", "model \"a#…\" and version \"1\"; change one"),
+            ("\"C:\\\\\" and \"a?hunter2", "\"C:\\\\\" and \"a?…"),
+        ] {
+            assert_eq!(hide_secrets(text), hidden);
+        }
         for harmless in [
             "use sim:[?key=value&…], executor:DIR or auto",
             "unexpected \"x\" after auto:; use auto or auto:?ports=8000,8001",
             "unknown key \"model\"; the only key is engines, with the keys of each engine below it, after \"- \"",
             "http://h:1; did you mean this? correct it",
+            "\"/run/a&b;c#d\" is read by another engine; remove one of them",
         ] {
             assert_eq!(hide_secrets(harmless), harmless);
         }

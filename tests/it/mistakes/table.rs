@@ -172,6 +172,7 @@ pub(super) const COMMAND_LINES: &[(&[&str], &[&str])] = &[
     (&["check-config", "examples/config.yaml", "--poll.intervall", "1s"], &["--poll.intervall: unknown flag", "did you mean --poll.interval?"]),
     (&["check-confg", "x"], &["check-confg", "did you mean check-config?"]),
     (&["start"], &["\"start\"", "--help"]),
+    (&["--dry-run=http://h?token=it's 'hunter2"], &["--dry-run \"http://h?…\": the flag has no value"]),
     (&["catalog", "--poll.interval", "5s"], &["--poll.interval", "write it before the command"]),
     (&["trtllm-doctor", "diagnos"], &["\"diagnos\": unknown command", "did you mean diagnose?"]),
     (&["trtllm-doctor", "--format", "json", "diagnose"], &["--format", "write it after the command"]),

@@ -49,6 +49,7 @@ fn in_words(error: &clap::Error, arguments: &[OsString], command: &Command) -> S
             let values = list(ContextKind::ValidValue).unwrap_or_default();
             format!("{flag} {value:?}: unknown value; use one of {values}")
         }
+        ErrorKind::TooManyValues => format!("{flag} {value:?}: the flag has no value; write only {name}"),
         ErrorKind::UnknownArgument if known.is_some() => {
             let is_general = command.get_arguments().any(|argument| long(argument) == *name);
             let place = if is_general { "before" } else { "after" };
