@@ -51,23 +51,23 @@ fn claims(engine: &EngineConfig) -> Vec<(String, &'static str)> {
     let plain = |path: &Path| path.components().collect::<PathBuf>().display().to_string();
     let mut claims = match &engine.source {
         SourceSpec::Socket(path) => {
-            vec![(format!("the ingest socket {} is that of", plain(path)), "give each engine its own path")]
+            vec![(format!("the ingest socket {:?} is that of", plain(path)), "give each engine its own path")]
         }
         SourceSpec::TrtllmServe { access, .. } | SourceSpec::Orchestrator(access) => vec![(
-            format!("the server {} is read by", server_key(&access.target).trim_end_matches('/')),
-            "remove one of them, because two readers would take each other's records",
+            format!("the server {:?} is read by", server_key(&access.target).trim_end_matches('/')),
+            "remove one of them, because a server has one reader",
         )],
         SourceSpec::Auto { .. } | SourceSpec::Kubernetes(_) => {
             vec![("a search (auto or kubernetes:) is the source of".to_owned(), "remove one of them")]
         }
         SourceSpec::PerfMetrics(LinesDir { path, .. }) | SourceSpec::Log { path, .. } => {
-            vec![(format!("{} is read by", plain(path)), "remove one of them")]
+            vec![(format!("{:?} is read by", plain(path)), "remove one of them")]
         }
         _ => Vec::new(),
     };
     // A server has other lines in its directory than those that perf-metrics: counts.
     if let SourceSpec::TrtllmServe { extras: Extras { lines: Some(lines), .. }, .. } = &engine.source {
-        claims.push((format!("the lines of {} are read for", plain(&lines.path)), "give each its own directory"));
+        claims.push((format!("the lines of {:?} are read for", plain(&lines.path)), "give each its own directory"));
     }
     if let Some(receiver) = engine.source.span_receiver() {
         claims.push((format!("spans for {} are received by", receiver.address), "give each its own address"));
