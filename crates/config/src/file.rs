@@ -60,7 +60,7 @@ fn parse(text: &str) -> Result<Vec<Spanned<Entry>>, Mistake> {
     let file = serde_saphyr::with_deserializer_from_str_with_options(text, options, |yaml| {
         Option::<ConfigFile>::deserialize(serde_path_to_error::Deserializer::new(yaml, &mut track))
     });
-    let file = file.map_err(|error| in_words(error.without_snippet(), &track.path().to_string()))?;
+    let file = file.map_err(|error| in_words(error.without_snippet(), &track.path().to_string(), text))?;
     let Some(ConfigFile { engines }) = file else {
         return Err(Mistake::new(1, "", format!("the file is empty; {FORM}")));
     };
@@ -83,14 +83,15 @@ fn with_source((index, entry): (usize, Spanned<Entry>)) -> Result<Spanned<Entry>
 }
 
 /// The mistake behind an error at `path`, which has the path of the key with a `value` for each [`Spanned`].
-fn in_words(error: &Error, path: &str) -> Mistake {
+fn in_words(error: &Error, path: &str, text: &str) -> Mistake {
     let line = error.location().map_or(1, |at| at.line());
     // The error of a value that an alias repeats: its own location is where the value was given.
     let error = if let Error::AliasError { error, .. } = error { error } else { error };
     if let Error::ExternalMessage { source, .. } = error
         && let ExternalMessageSource::Parser(error) = &**source
     {
-        return Mistake::new(line, "", syntax(error.kind()));
+        let why = syntax(error.kind());
+        return Mistake::new(line_of(why, line, text), "", why);
     }
     // A mistake in a key is a mistake of the map that has it.
     let name = if let Error::SerdeUnknownField { field, .. } = error { field } else { "?" };
@@ -141,6 +142,22 @@ fn unknown(name: &str, map: &str, known: &[&str]) -> String {
     }
 }
 
+const TAB: &str = "a tab indents this line; use spaces";
+const OPEN_QUOTE: &str = "a quote is not closed on this line; close it";
+
+/// The line of a mistake that the parser reports at `line`. A quote is open before that line, and a tab may be after it.
+fn line_of(why: &str, line: u64, text: &str) -> u64 {
+    let has_tab = |content: &str| content.trim_start_matches(' ').starts_with('\t') && !content.trim().is_empty();
+    let is_open = |content: &str| ['"', '\''].iter().any(|quote| content.matches(*quote).count() % 2 == 1);
+    let mut lines = (1..).zip(text.lines());
+    let found = match why {
+        TAB => lines.find(|(at, content)| *at >= line && has_tab(content)),
+        OPEN_QUOTE => lines.take_while(|(at, _)| *at <= line).filter(|(_, content)| is_open(content)).last(),
+        _ => None,
+    };
+    found.map_or(line, |(at, _)| at)
+}
+
 /// What is wrong with the syntax, and what to do. The parser's own texts have words of YAML's grammar.
 fn syntax(kind: &ErrorKind) -> &'static str {
     use ErrorKind as Kind;
@@ -149,7 +166,7 @@ fn syntax(kind: &ErrorKind) -> &'static str {
         | Kind::TabInBlockIndentation
         | Kind::TabInPlainScalar
         | Kind::TabInIndentation
-        | Kind::TabAtBlockScalarStart => "a tab indents this line or one below; use spaces",
+        | Kind::TabAtBlockScalarStart => TAB,
         Kind::MappingValueNotAllowed | Kind::InvalidColonPlacement => {
             "a colon is at a wrong place; put a value that contains or ends in a colon in quotes, as in source: \"sim:\", \
              and give all keys of an entry the same indentation"
@@ -172,11 +189,9 @@ fn syntax(kind: &ErrorKind) -> &'static str {
         Kind::UnexpectedCharacter { .. } => {
             "a value has a character that it cannot contain here or begin with; put the value in quotes, or save the file as UTF-8"
         }
-        Kind::UnclosedQuotedScalar
-        | Kind::InvalidQuotedScalarIndent
-        | Kind::InvalidTrailingSingleQuotedScalar
-        | Kind::InvalidTrailingDoubleQuotedScalar => {
-            "up to here, a quote is not closed, or text follows it; put the whole value in quotes, on one line"
+        Kind::UnclosedQuotedScalar | Kind::InvalidQuotedScalarIndent => OPEN_QUOTE,
+        Kind::InvalidTrailingSingleQuotedScalar | Kind::InvalidTrailingDoubleQuotedScalar => {
+            "text follows a closing quote; put the whole value in quotes"
         }
         Kind::UnknownQuotedScalarEscape | Kind::InvalidQuotedScalarHexEscape => {
             "an unknown \\ in double quotes; use single quotes, or write \\\\"
