@@ -43,7 +43,7 @@ fn a_start_that_cannot_succeed_ends_with_one_message_that_names_the_flag() {
         add(&format!("{flag} is a folder"), &[flag, &path("folder")], 2, flag);
         add(&format!("{flag} does not exist"), &[flag, &path("none")], 2, flag);
         // For an error inside a file, the message names the file. For an unreadable file, it names the flag.
-        let words = if flag == "--config.file" { "/text line 1: the file is a text without keys" } else { flag };
+        let words = if flag == "--config.file" { "/text line 1: the file is not a map" } else { flag };
         add(&format!("{flag} is text"), &[flag, &path("text")], 2, words);
         add(&format!("{flag} is not UTF-8"), &[flag, &path("bytes")], 2, flag);
     }
