@@ -14,6 +14,10 @@ impl Cli {
     /// Reads the command line and the environment, or returns the first mistake in them. Ends the process for `--help`.
     pub fn read() -> Result<Self, ConfigError> {
         let (mut command, arguments) = (variables::without_empty(), std::env::args_os().collect::<Vec<OsString>>());
+        if let Some(new) = arguments.get(1).and_then(|word| of_doctor(word.to_str()?)) {
+            let why = format!("{:?} is a command of another program; run trtllm-doctor {new}", arguments[1]);
+            return Err(ConfigError::Other(why));
+        }
         if asks_for_help(&arguments, &command) {
             // What most people need, on one screen. `help` explains every flag.
             let short = command.clone().override_help(include_str!("help.txt"));
@@ -66,6 +70,18 @@ impl Cli {
 /// True if the arguments ask for the help of the exporter itself, not of a command.
 fn asks_for_help(arguments: &[OsString], command: &Command) -> bool {
     let is_command = |text: &str| command.get_subcommands().any(|command| command.get_name() == text) || text == "help";
-    let texts = arguments.iter().skip(1).map(|argument| argument.to_string_lossy());
-    texts.take_while(|text| !is_command(text)).any(|text| text == "-h" || text == "--help")
+    let mut texts = arguments.iter().skip(1).map(|argument| argument.to_string_lossy()).peekable();
+    // A word at the beginning may be a misspelt command.
+    texts.peek().is_some_and(|first| first.starts_with('-'))
+        && texts.take_while(|text| !is_command(text)).any(|text| text == "-h" || text == "--help")
+}
+
+/// The command of trtllm-doctor that `word` means: one of its commands, or a former name of one.
+fn of_doctor(word: &str) -> Option<&str> {
+    match word {
+        "doctor" => Some("diagnose"),
+        "record" => Some("export"),
+        "diagnose" | "top" | "what-if" | "compare" => Some(word),
+        _ => None,
+    }
 }
