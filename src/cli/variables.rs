@@ -41,7 +41,7 @@ pub(super) fn check() -> Result<(), String> {
 
 fn mistake(name: &str, value: &str, known: &[&str]) -> Option<String> {
     let (begin, part) = name.split_once("EXPORTER_")?;
-    let is_of_others = OF_OTHERS.contains(&part) || is_of_kubernetes(name, value);
+    let is_of_others = begin == "TRTLLM_" && OF_OTHERS.contains(&part) || is_of_kubernetes(name, value);
     if !begin.starts_with("TRT") || known.contains(&name) || is_of_others {
         return None;
     }
@@ -82,8 +82,10 @@ mod tests {
             let mistake = mistake(name, "x", &KNOWN).unwrap();
             assert!(mistake.starts_with(name) && mistake.ends_with(&format!("did you mean {meant}?")), "{mistake}");
         }
-        let far = mistake("TRTLLM_EXPORTER_ZZZ", "x", &KNOWN).unwrap();
-        assert!(far.contains("SOME_FLAG"), "{far}");
+        for name in ["TRTLLM_EXPORTER_ZZZ", "TRT_EXPORTER_REVISION"] {
+            let far = mistake(name, "x", &KNOWN).unwrap();
+            assert!(far.contains("SOME_FLAG"), "{far}");
+        }
     }
 
     #[test]
