@@ -5,9 +5,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use crate::cli::Cli;
-use trtllm_config::EngineConfig;
-#[cfg(feature = "executor")]
-use trtllm_config::SourceSpec;
+use trtllm_config::{EngineConfig, SourceSpec};
 #[cfg(feature = "executor")]
 use trtllm_sources::executor;
 
@@ -34,7 +32,8 @@ fn unjudged(engine: &EngineConfig) -> String {
 fn report(cli: &Cli, engines: &[EngineConfig]) -> String {
     let mut text = "sources:\n".to_owned();
     for engine in engines {
-        let _ = write!(text, "  {}, from {}\n{}", names(engine), engine.url, unjudged(engine));
+        let (names, more) = (names(engine), more_addresses(&engine.source));
+        let _ = write!(text, "  {names}, from {}{more}\n{}", engine.url, unjudged(engine));
     }
     text += "listen addresses:\n";
     if cli.systemd_socket {
@@ -47,7 +46,7 @@ fn report(cli: &Cli, engines: &[EngineConfig]) -> String {
     for address in cli.health_addresses().unwrap_or_default() {
         let _ = writeln!(text, "  {address}: health checks");
     }
-    text += "files:\n";
+    text += "files of flags:\n";
     let mut is_any = false;
     for (does, path, flag) in [
         ("reads", &cli.config_file, "--config.file"),
@@ -67,6 +66,15 @@ fn report(cli: &Cli, engines: &[EngineConfig]) -> String {
     }
     let _ = writeln!(text, "GPU metrics: {}", cli.gpu.name());
     text
+}
+
+/// The addresses of a source that its text may not have: the default port of `auto`, and the endpoint of `--otlp.endpoint`.
+fn more_addresses(source: &SourceSpec) -> String {
+    match (source, source.span_receiver().and_then(|receiver| receiver.forward_to.as_ref())) {
+        (SourceSpec::Auto { ports }, _) => format!(", at the ports {ports:?} and those of processes of trtllm-serve"),
+        (_, Some(endpoint)) => format!(", spans are forwarded to {endpoint}"),
+        _ => String::new(),
+    }
 }
 
 /// The labels and objectives of an engine, and whether it is simulated.
