@@ -57,6 +57,11 @@ impl Default for GpuConfig {
     }
 }
 
+/// Whether the GPU with this UUID is shown.
+pub(super) fn is_selected(selectors: &[String], uuid: &str) -> bool {
+    selectors.is_empty() || selectors.iter().any(|selector| uuid.starts_with(selector))
+}
+
 /// Deadlines and intervals. The defaults are for production; tests shorten them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GpuTiming {

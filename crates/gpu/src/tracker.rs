@@ -3,8 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
-use std::mem;
+use std::{mem, slice};
 
+use super::config::is_selected;
 use super::device_assignment::{self, DeviceAssignment};
 use super::event::{WorkerOutcome, WorkerReport};
 use super::limits::IMPOSSIBLE;
@@ -277,7 +278,7 @@ impl GpuTracker {
             return;
         }
         for selector in &self.selected {
-            let is_found = self.gpus.keys().any(|uuid| uuid.starts_with(selector));
+            let is_found = self.gpus.keys().any(|uuid| is_selected(slice::from_ref(selector), uuid));
             if !is_found && self.logged_unmatched.insert(selector.clone()) {
                 tracing::warn!(gpu = %selector, "GPU of --gpu.uuid not found; compare with nvidia-smi -L");
             }

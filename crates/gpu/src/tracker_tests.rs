@@ -142,6 +142,26 @@ fn excluded_gpus_do_not_keep_a_session_open() {
 }
 
 #[test]
+fn a_selector_is_a_uuid_or_its_beginning_and_is_logged_if_it_matches_no_gpu() {
+    for (selectors, shown) in [
+        (vec![], [true, true, true]),
+        (vec!["GPU-aa"], [true, false, false]),
+        (vec!["GPU-b"], [false, true, true]),
+        (vec!["GPU-aa", "GPU-bc", "GPU-z"], [true, false, true]),
+        (vec!["GPU-aaa", "PU-b"], [false, false, false]),
+    ] {
+        let uuids: Vec<String> = selectors.iter().map(|text| (*text).to_owned()).collect();
+        assert_eq!(["GPU-aa", "GPU-bb", "GPU-bc"].map(|uuid| is_selected(&uuids, uuid)), shown, "{selectors:?}");
+    }
+    let mut tracker = tracker_selecting(2, &["GPU", "GPU-z"]);
+    report(&mut tracker, 0, identified(0, A), &[]);
+    report(&mut tracker, 0, polled(70.0, 0.0), &[]);
+    assert!(tracker.logged_unmatched.is_empty(), "GPU 1 has not reported yet");
+    report(&mut tracker, 1, WorkerOutcome::Excluded, &[]);
+    assert_eq!(tracker.logged_unmatched, BTreeSet::from(["GPU-z".to_owned()]));
+}
+
+#[test]
 fn a_worker_that_died_is_replaced_unless_its_gpu_is_not_shown() {
     let mut tracker = tracker_selecting(2, &[A]);
     report(&mut tracker, 0, identified(0, A), &[]);

@@ -14,7 +14,7 @@ use nvml_wrapper::enums::device::DeviceArchitecture;
 use nvml_wrapper::error::NvmlError;
 
 use super::clock::{monotonic, now_us};
-use super::config::GpuConfig;
+use super::config::{GpuConfig, is_selected};
 use super::counters::{Counters, CountersOfGpus};
 use super::event::{Event, PollReadings, WorkerOutcome, WorkerReport};
 use super::limits::{IMPOSSIBLE, is_blank};
@@ -79,8 +79,7 @@ impl Worker {
             let outcome = state.map_or_else(WorkerOutcome::SessionLost, WorkerOutcome::Unidentified);
             return self.report(outcome, probe.failures) && state.is_ok();
         };
-        let selected = &self.config.uuids;
-        if !selected.is_empty() && !selected.iter().any(|selector| identity.uuid.starts_with(selector)) {
+        if !is_selected(&self.config.uuids, &identity.uuid) {
             self.report(WorkerOutcome::Excluded, probe.failures);
             return false;
         }
