@@ -90,16 +90,17 @@ impl Permits {
 const LATE: Duration = Duration::from_millis(500);
 
 /// When some work must have ended. The time in which it waits for permits does not count. If the process did not run when the deadline
-/// passed, the work gets all of its time again: nobody was slow.
+/// passed, the work gets all of its time again, once: nobody was slow.
 #[derive(Debug, Clone, Copy)]
 pub struct Deadline {
     limit: Duration,
     at: Instant,
+    is_renewed: bool,
 }
 
 impl Deadline {
     pub fn after(limit: Duration) -> Self {
-        Self { limit, at: Instant::now() + limit }
+        Self { limit, at: Instant::now() + limit, is_renewed: false }
     }
 
     /// Does a part of the work. Fails if the deadline passes. The caller pins the work, because an async function that gets a
@@ -113,14 +114,16 @@ impl Deadline {
     }
 
     async fn run_counting<T>(&mut self, mut work: impl Future<Output = T> + Unpin) -> Result<T, Elapsed> {
-        let (mut deadline, mut before) = (self.at, WAITED.with(Waited::total));
+        let (deadline, before) = (self.at, WAITED.with(Waited::total));
         loop {
             let ended = tokio::time::timeout_at(self.at, &mut work).await;
-            let waited = WAITED.with(Waited::total);
-            if self.at.elapsed() > LATE {
-                (deadline, before) = (Instant::now() + self.limit, waited);
+            let until = std::mem::replace(&mut self.at, deadline + (WAITED.with(Waited::total) - before));
+            let late = self.at.elapsed();
+            if late > LATE && !std::mem::replace(&mut self.is_renewed, true) {
+                // Counts as a wait, so the deadline around this one moves, too.
+                WAITED.with(|waited| waited.before.set(waited.before.get() + late + self.limit));
+                self.at += late + self.limit;
             }
-            let until = std::mem::replace(&mut self.at, deadline + (waited - before));
             if ended.is_ok() || until == self.at {
                 return ended;
             }
@@ -210,17 +213,30 @@ mod tests {
         assert_eq!(started.elapsed(), 7 * SECOND);
     }
 
-    /// The process stops for 15 s. The work then needs two or six seconds more.
+    /// The process stops for 15 s, once or twice. The work then needs two or six seconds more.
     #[tokio::test(start_paused = true)]
-    async fn work_whose_deadline_passes_while_the_process_does_not_run_gets_its_time_again() {
-        for (rest, in_time) in [(2, true), (6, false)] {
+    async fn work_whose_deadline_passes_while_the_process_does_not_run_gets_its_time_again_once() {
+        for (stops, rest, in_time) in [(1, 2, true), (1, 6, false), (2, 2, false)] {
             let work = pin!(async {
-                tokio::time::sleep(SECOND).await;
-                tokio::time::advance(15 * SECOND).await;
+                for _ in 0..stops {
+                    tokio::time::sleep(SECOND).await;
+                    tokio::time::advance(15 * SECOND).await;
+                }
                 tokio::time::sleep(rest * SECOND).await;
             });
-            assert_eq!(timeout(5 * SECOND, work).await.is_ok(), in_time, "{rest} s");
+            assert_eq!(timeout(5 * SECOND, work).await.is_ok(), in_time, "{stops} stops, {rest} s");
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_part_that_gets_its_time_again_is_not_ended_by_the_deadline_around_it() {
+        let part = pin!(async {
+            tokio::time::sleep(3 * SECOND).await;
+            tokio::time::advance(Duration::from_millis(2300)).await;
+            tokio::time::sleep(2 * SECOND).await;
+        });
+        let work = pin!(timeout(4 * SECOND, part));
+        assert!(matches!(timeout(5 * SECOND, work).await, Ok(Ok(()))));
     }
 
     #[tokio::test(start_paused = true)]
