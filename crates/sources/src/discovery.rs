@@ -10,6 +10,7 @@ use std::pin::pin;
 use std::time::Duration;
 
 use serde::Deserialize;
+use tokio::task::JoinSet;
 
 use super::error::SourceError;
 use super::http_client::HttpClient;
@@ -81,21 +82,21 @@ pub enum Identity {
 /// start a process called trtllm-serve. Ports without a listener are left out, unless a process of trtllm-serve names them.
 pub async fn search(ports: Vec<u16>, known: Vec<String>) -> Vec<FoundServer> {
     let named = tokio::task::spawn_blocking(|| processes(Path::new("/proc"))).await.unwrap_or_default();
-    let begin = |(target, configured): (String, bool)| {
-        let process = named.iter().find(|server| server.target == target);
-        let orchestrator = process.map(|server| server.orchestrator);
-        tokio::spawn(async move {
+    let mut asked = JoinSet::new();
+    for (order, (target, configured)) in places(ports, known, &named).into_iter().enumerate() {
+        let process = named.iter().find(|server| server.target == target).cloned();
+        asked.spawn(async move {
+            let orchestrator = process.as_ref().map(|server| server.orchestrator);
             let identity = identify(&target, orchestrator).await?;
-            Some(FoundServer { target, configured, identity, pod: None })
-        })
-    };
-    // All are asked at once. The answers come in time, because each has a timeout.
-    let asked: Vec<_> = places(ports, known, &named).into_iter().map(begin).collect();
-    let mut findings = Vec::new();
-    for answer in asked {
-        findings.extend(answer.await.ok().flatten());
+            Some((order, FoundServer { target, configured, identity, pod: None }))
+        });
     }
-    findings
+    let mut findings = Vec::new();
+    while let Some(answer) = asked.join_next().await {
+        findings.extend(answer.ok().flatten());
+    }
+    findings.sort_by_key(|(order, _)| *order);
+    findings.into_iter().map(|(_, finding)| finding).collect()
 }
 
 /// Each address to ask, once, and whether it has one of `ports`.
@@ -191,6 +192,18 @@ pub(super) fn short(id: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn a_search_that_is_dropped_closes_its_connections() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let target = format!("http://{}", listener.local_addr().unwrap());
+        let (mut stream, _) = tokio::select! {
+            _ = search(Vec::new(), vec![target]) => panic!("nobody answered"),
+            accepted = listener.accept() => accepted.unwrap(),
+        };
+        let closed = async move { tokio::io::copy(&mut stream, &mut tokio::io::sink()).await };
+        assert!(tokio::time::timeout(TIMEOUT / 2, closed).await.is_ok(), "before the timeout of a server");
+    }
 
     #[test]
     fn many_processes_with_the_name_of_trtllm_serve_hide_no_configured_or_known_server() {

@@ -13,6 +13,7 @@ use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::sync::Notify;
+use tokio::task::JoinSet;
 use trtllm_records::PodTrouble;
 use trtllm_service::permits::timeout;
 
@@ -160,8 +161,9 @@ impl Pods {
             let too_many = known.too_many.then(|| ("the API server".to_owned(), TOO_MANY.to_owned()));
             (known.pods.values().cloned().collect::<Vec<_>>(), known.problem.clone().or(too_many))
         };
-        let begin = |ServingPod { pod, target, orchestrator, left }| {
-            tokio::spawn(async move {
+        let mut asked = JoinSet::new();
+        for (order, ServingPod { pod, target, orchestrator, left }) in pods.into_iter().enumerate() {
+            asked.spawn(async move {
                 let identity = match (left, &target, &pod.trouble) {
                     (Some(why), ..) => Identity::Left(why),
                     (None, _, Some(PodTrouble::Down(why))) => Identity::NotReady(why.clone()),
@@ -172,21 +174,18 @@ impl Pods {
                     }
                 };
                 let target = target.unwrap_or_default();
-                FoundServer { target, configured: false, identity, pod: Some(pod) }
-            })
-        };
-        let asked: Vec<_> = pods.into_iter().map(begin).collect();
-        let mut findings = Vec::new();
-        for answer in asked {
-            findings.extend(answer.await.ok());
+                (order, FoundServer { target, configured: false, identity, pod: Some(pod) })
+            });
         }
-        findings.extend(problem.map(|(target, why)| FoundServer {
+        let mut findings = asked.join_all().await;
+        findings.sort_by_key(|(order, _)| *order);
+        let failed = problem.map(|(target, why)| FoundServer {
             target,
             configured: false,
             identity: Identity::Unknown(why),
             pod: None,
-        }));
-        findings
+        });
+        findings.into_iter().map(|(_, finding)| finding).chain(failed).collect()
     }
 
     fn change(&self, change: impl FnOnce(&mut Known)) {
