@@ -172,8 +172,9 @@ impl<L: FollowedLines> LineFiles<L> {
                 }
                 // The lines of a file that cannot be read are old, too, when it becomes readable. One that was deleted
                 // meanwhile has none.
-                if let Ok(file) = path.symlink_metadata() {
-                    files.insert(inode, LineFile::after(path, if is_old { file.len() } else { 0 }));
+                let old_size = if is_old { path.symlink_metadata().map(|file| file.len()) } else { Ok(0) };
+                if let Ok(size) = old_size {
+                    files.insert(inode, LineFile::after(path, size));
                 }
             }
         }
@@ -233,7 +234,7 @@ impl LineFile {
             Some((file, _)) => file,
             None => open(&self.path)?,
         };
-        if size < self.offset {
+        if size < self.size.max(self.offset) {
             // The file was truncated. What was added between the last pass and that moment counts as one loss, because nobody knows
             // how many lines it had.
             into.batch.reject(RejectReason::Truncated);
@@ -518,6 +519,18 @@ mod tests {
         let batch = next_batch(&mut files);
         assert_eq!((ids(&batch), rejected(&batch, RejectReason::Truncated)), (vec![10], 1));
         assert_eq!(next_batch(&mut files).rejected, RejectCounts::default(), "once");
+    }
+
+    #[test]
+    fn an_old_file_of_one_empty_line_that_was_cut_is_read_from_its_beginning() {
+        let directory = TempDir::new().unwrap();
+        add(&directory, NAME, "\n");
+        let mut files = files(&directory, false, LineOwner::Server);
+        assert_eq!(read(&mut files), NONE);
+        File::create(directory.path().join(NAME)).unwrap();
+        assert_eq!(rejected(&next_batch(&mut files), RejectReason::Truncated), 1);
+        add(&directory, NAME, &line(1));
+        assert_eq!(read(&mut files), [1]);
     }
 
     #[test]
