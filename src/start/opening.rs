@@ -77,10 +77,10 @@ pub(super) fn open(source: SourceSpec, sockets: IngestSockets, leaving: Leaving)
             SourceSpec::PerfMetrics(dir) => Source::PerfMetrics(PerfMetricsDir::open(dir).await?),
             SourceSpec::Replay { path, engine, pace } if path.is_dir() => {
                 let open = move |path: &Path| Playback::open(path, engine.as_deref(), pace);
-                Source::Recording(Box::new(Blocking::open(path, open).await?))
+                Source::Recording(Box::new(Blocking::replay(path, open).await?))
             }
             SourceSpec::Replay { path, pace, .. } => {
-                Source::Replay(Box::new(Blocking::open(path, move |path| Replay::open(path, pace)).await?))
+                Source::Replay(Box::new(Blocking::replay(path, move |path| Replay::open(path, pace)).await?))
             }
             SourceSpec::Log { path, from_start } => {
                 let target = format!("log:{}", path.display());

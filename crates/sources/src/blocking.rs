@@ -34,7 +34,7 @@ impl<S: BlockingSource> Blocking<S> {
     }
 
     /// Opens what is replayed. Opening may hang, too: that of a named pipe waits for its writer.
-    pub async fn open(
+    pub async fn replay(
         path: PathBuf,
         open: impl FnOnce(&Path) -> Result<S, OpenError> + Send + 'static,
     ) -> Result<Self, OpenError> {
