@@ -447,6 +447,15 @@ mod tests {
 
     use super::*;
 
+    #[test]
+    fn a_server_without_tls_is_opened_without_a_thread() {
+        let access =
+            crate::server::Access { target: "http://engine:1".to_owned(), ca_file: None, bearer_token_file: None };
+        // A thread would need a runtime.
+        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        assert!(pin!(TargetServer::new(access)).poll(&mut context).is_ready());
+    }
+
     #[tokio::test]
     async fn an_ip_address_needs_no_look_up() {
         for (host, expected) in [("engine", true), ("127.0.0.1", false), ("[::1]", false)] {

@@ -43,8 +43,11 @@ impl Access {
     fn tls(&self) -> Result<Option<ClientConfig>, OpenError> {
         let ca_file = &self.ca_file;
         let failed = |cause| OpenError::Certificates { file: ca_file.clone(), cause };
-        let is_https = self.target.starts_with("https:");
-        is_https.then(|| client_config(ca_file.as_deref()).map_err(failed)).transpose()
+        self.is_https().then(|| client_config(ca_file.as_deref()).map_err(failed)).transpose()
+    }
+
+    fn is_https(&self) -> bool {
+        self.target.starts_with("https:")
     }
 }
 
@@ -91,7 +94,10 @@ impl TargetServer {
     /// Reads the certificates that the connection needs. Fails if there are none.
     pub async fn new(access: Access) -> Result<Self, OpenError> {
         let opening = access.clone();
-        let tls = spawn_blocking(move || opening.tls()).await;
+        let tls = match access.is_https() {
+            true => spawn_blocking(move || opening.tls()).await,
+            false => Ok(Ok(None)),
+        };
         let Access { target, ca_file, bearer_token_file } = access;
         let aborted = |error| OpenError::Certificates { file: ca_file, cause: io::Error::other(error) };
         let tls = tls.map_err(aborted)??.map(Arc::new);
