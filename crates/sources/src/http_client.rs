@@ -557,15 +557,16 @@ mod tests {
 
     #[tokio::test]
     async fn a_redirect_is_told_with_its_target_and_gets_no_token() {
+        let limit = std::time::Duration::from_secs(5);
         for status in [301, 302, 303, 307, 308] {
             let (other, ..) = listener().await;
             let (asked, mut client, _token) = listener().await;
             let address = other.local_addr().unwrap();
             let to = format!("http://user:hunter4@{address}/metrics?token=hunter3");
             let text = format!("HTTP/1.1 {status} X\r\nlocation: {to}\r\ncontent-length: 5\r\n\r\nmoved");
-            let (Err(error), (head, mut stream)) = tokio::join!(client.read("/metrics"), answer(&asked, &text)) else {
-                panic!()
-            };
+            let read = tokio::time::timeout(limit, client.read("/metrics"));
+            let (read, (head, mut stream)) = tokio::join!(read, answer(&asked, &text));
+            let error = read.expect("the redirect was followed").unwrap_err();
             assert_eq!((error.kind(), error.status()), (trtllm_records::ErrorKind::HttpStatus, Some(status)));
             let text = error.to_string();
             assert!(text.contains(&format!("redirects to http://{address}/metrics (status {status})")), "{text}");
@@ -575,7 +576,8 @@ mod tests {
                 let again = tokio::time::timeout(std::time::Duration::ZERO, listener.accept()).await;
                 assert!(again.is_err(), "the redirect was followed");
             }
-            assert_eq!(stream.read(&mut [0]).await.unwrap_or(0), 0, "it was followed on the same connection");
+            let next = tokio::time::timeout(limit, stream.read(&mut [0])).await.expect("the connection stays open");
+            assert_eq!(next.unwrap_or(0), 0, "it was followed on the same connection");
         }
     }
 
