@@ -504,8 +504,8 @@ mod tests {
     use trtllm_records::{EngineName, IterationStats};
 
     use super::*;
-    use crate::source_log::has_ended;
     use trtllm_engines::State;
+    use trtllm_fold::totals::EngineTotals;
 
     fn intake() -> Intake {
         let state = State::new(vec![EngineName::new("m", "1", "test")]);
@@ -586,25 +586,19 @@ mod tests {
 
     #[test]
     fn a_series_of_losses_is_one_event_in_the_log_and_the_next_series_another() {
-        let mut intake = intake();
-        let (start, mut sequence) = (Moment::now(), 0);
-        let mut poll = |seconds, lost: u64| {
-            let at = Moment { instant: start.instant + Duration::from_secs(seconds), ..start };
-            sequence += 1 + lost;
-            let record = IterationStats { iter: Some(sequence), stats_sequence: Some(sequence), ..Default::default() };
-            let mut batch = Batch::default();
-            batch.messages.push(Message::Record(Box::new(record)));
-            let is_logged = lost > 0 && has_ended(intake.log.losing, at.instant);
-            intake.end_poll(&mut batch, Duration::ZERO, Ok(Presence::Present), at);
-            is_logged
+        let (mut log, mut totals) = (SourceLog::default(), EngineTotals::default());
+        let start = Instant::now();
+        let mut logged = |seconds, lost: u64| {
+            totals.losses.lost += lost;
+            log.losses(&totals, start + Duration::from_secs(seconds))
         };
-        assert!(!poll(0, 0));
+        assert_eq!(logged(0, 0), None);
         // A second reader takes every other record.
         for seconds in 1..30 {
-            assert_eq!(poll(seconds, 1), seconds == 1, "{seconds} s");
+            assert_eq!(logged(seconds, 2), (seconds == 1).then_some(2), "{seconds} s");
         }
-        assert!(!poll(88, 0) && !poll(88, 1), "the series goes on");
-        assert!(poll(148, 1), "another series");
+        assert_eq!((logged(88, 0), logged(88, 1)), (None, None), "the series goes on");
+        assert_eq!(logged(148, 3), Some(3), "another series");
     }
 
     #[test]

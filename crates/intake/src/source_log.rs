@@ -15,7 +15,7 @@ use trtllm_sources::SourceError;
 const SERIES_END: Duration = Duration::from_secs(60);
 
 /// Whether a series of events, the last of which came at `last`, is over.
-pub(crate) fn has_ended(last: Option<Instant>, now: Instant) -> bool {
+fn has_ended(last: Option<Instant>, now: Instant) -> bool {
     last.is_none_or(|last| now.saturating_duration_since(last) >= SERIES_END)
 }
 
@@ -41,7 +41,7 @@ pub(crate) struct SourceLog {
     lost: u64,
     losses: LogLimit,
     /// When the last records were lost.
-    pub(crate) losing: Option<Instant>,
+    losing: Option<Instant>,
     newer: LogLimit,
 }
 
@@ -134,8 +134,8 @@ impl SourceLog {
         }
     }
 
-    /// Logs restarts and lost records, with what to do about them.
-    pub(crate) fn losses(&mut self, totals: &EngineTotals, now: Instant) {
+    /// Logs restarts and lost records, with what to do about them. Returns the number of lost records that it logged.
+    pub(crate) fn losses(&mut self, totals: &EngineTotals, now: Instant) -> Option<u64> {
         let restarts = totals.engine_restarts - self.restarts.value;
         if self.restarts.changes(totals.engine_restarts, now) {
             line!(info, self.name, restarts, "the engine has restarted; its totals continue");
@@ -145,13 +145,15 @@ impl SourceLog {
         }
         let lost = totals.losses.lost.saturating_sub(self.lost);
         let is_new = has_ended(self.losing, now);
-        if lost > 0 && (!is_new || self.losses.allow(now).is_some()) {
-            if is_new {
-                let cause = "another reader takes them, or the engine keeps too few (iter_stats_max_iterations) for --poll.interval";
-                line!(warn, self.name, lost, "records were lost: {cause}");
-            }
-            (self.losing, self.lost) = (Some(now), totals.losses.lost);
+        if lost == 0 || (is_new && self.losses.allow(now).is_none()) {
+            return None;
         }
+        (self.losing, self.lost) = (Some(now), totals.losses.lost);
+        is_new.then(|| {
+            let cause = "another reader takes them, or the engine keeps too few (iter_stats_max_iterations) for --poll.interval";
+            line!(warn, self.name, lost, "records were lost: {cause}");
+            lost
+        })
     }
 
     pub(crate) fn notice(&mut self, notice: Option<&'static str>, now: Instant) {
