@@ -506,6 +506,7 @@ mod tests {
     use super::*;
     use trtllm_engines::State;
     use trtllm_fold::totals::EngineTotals;
+    use trtllm_recording::Header;
 
     fn intake() -> Intake {
         let state = State::new(vec![EngineName::new("m", "1", "test")]);
@@ -599,6 +600,38 @@ mod tests {
         }
         assert_eq!((logged(88, 0), logged(88, 1)), (None, None), "the series goes on");
         assert_eq!(logged(148, 3), Some(3), "another series");
+    }
+
+    #[test]
+    fn the_lines_of_a_recording_decide_the_status_of_a_replay_until_it_ends() {
+        let (mut intake, at) = (intake(), Moment::now());
+        let mut poll = |entries: &[&Entry], ended| {
+            let line = |entry: &&Entry| Line { at: at.to_record(), entry: (*entry).clone() };
+            let mut batch = Batch::default();
+            (batch.lines, batch.ended) = (entries.iter().map(line).collect(), ended);
+            intake.end_poll(&mut batch, Duration::ZERO, Ok(Presence::Present), at);
+            let source = intake.engine().source.clone();
+            let failure = source.last_failure.map(|failure| failure.text);
+            (
+                source.up,
+                failure.as_deref() == Some("refused"),
+                source.connections,
+                source.only_requests,
+                source.only_log,
+            )
+        };
+        let header = |source| {
+            Entry::Header(Box::new(Header::new(&EngineName::new("m", "1", source), 1, Duration::from_secs(15))))
+        };
+        let failure = PollFailure { kind: ErrorKind::Connect, text: "refused".to_owned(), not_ready: false };
+        let (failing, left) = (Entry::Failing(Some(failure)), Entry::Disconnected(true));
+        let settled = Entry::Settled(Settled { from_ring: true, drained_unparsed: false });
+        let failed = (false, true, None, true, false);
+        assert_eq!(poll(&[&header("perf-metrics"), &failing, &settled], false), failed);
+        assert_eq!(poll(&[&Entry::Dropped(3)], false), failed, "the same process has dropped messages");
+        assert_eq!(poll(&[&Entry::Dropped(0), &header("log")], false), (true, false, None, false, true));
+        assert_eq!(poll(&[&header("otlp"), &left], false), (false, false, Some(0), true, false));
+        assert_eq!(poll(&[&failing], true), (true, false, Some(0), true, false), "the last line ends both");
     }
 
     #[test]

@@ -165,9 +165,10 @@ impl Drop for EngineRecorder {
 mod tests {
     use std::sync::mpsc::Receiver;
 
-    use trtllm_records::ErrorKind;
+    use trtllm_records::{EngineName, ErrorKind};
 
     use super::*;
+    use crate::line::Header;
 
     #[test]
     fn a_disk_that_hangs_costs_bounded_memory_and_the_recording_counts_the_lost_messages() {
@@ -234,6 +235,18 @@ mod tests {
             let lines = received(&commands);
             assert!(lines.iter().any(|line| line.entry == Entry::Failing(changed.clone())), "{lines:?}");
         }
+    }
+
+    #[test]
+    fn the_recording_of_a_replay_has_its_lines_without_their_headers() {
+        let (queue, commands) = Queue::new();
+        let mut recorder = EngineRecorder::new(0, queue, RecorderCounts::default());
+        let header = Entry::Header(Box::new(Header::new(&EngineName::new("m", "1", "test"), 1, IDLE_AFTER)));
+        for entry in [header, Entry::Dropped(0)] {
+            recorder.line(Line { at: RecordedMoment::default(), entry });
+        }
+        recorder.end();
+        assert_eq!(received(&commands), [Line { at: RecordedMoment::default(), entry: Entry::Dropped(0) }]);
     }
 
     #[test]
