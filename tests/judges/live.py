@@ -81,9 +81,9 @@ def watched(exporter, engines, seconds, *arguments, standin=None):
             if setup != "sim":
                 server, source = serve(setup, name, engine, more, folder)
                 running.callback(server.stop)
-                before = len(readings(servers))
-                servers.append(server)
                 if standin:
+                    before = len(readings(servers))
+                    servers.append(server)
                     keys = keys | {"gpus": [gpu["uuid"] for gpu in readings(servers)[before:]]}
             entries.append({"source": source, "model": f"{setup}/{name}", **keys})
         if standin:
