@@ -54,58 +54,55 @@ pub(super) fn unavailable(input: &VerdictInput) -> Option<Found> {
 /// The rule for an engine or orchestrator that does not answer.
 pub(crate) fn silent(state: EngineState, silence: Option<&Silence>) -> Option<Found> {
     let silence = silence?;
-    let (seconds, long) = (silence.seconds, time(silence.seconds));
-    let why = silence.why.trim_end_matches('.');
-    let is_down = matches!(silence.pod, Some(PodTrouble::Down(_) | PodTrouble::Restarted(_)));
-    if !is_down && matches!(state, EngineState::Busy | EngineState::Idle) && seconds < HICCUP {
+    let (seconds, long, why) = (silence.seconds, time(silence.seconds), silence.why.trim_end_matches('.'));
+    let found = |severity, says: String, name, limit: Option<f64>, case| {
+        let found = Found::new(severity, says).with(name, seconds, Unit::Seconds, limit);
+        found.remedy(Cause::Unavailable.remedy_for(case), &[])
+    };
+    let by_kubernetes = match &silence.pod {
+        Some(PodTrouble::Down(reason)) => Some(("The engine's pod is down", reason)),
+        Some(PodTrouble::Restarted(reason)) => {
+            Some(("The engine's container has failed, and loads the model again", reason))
+        }
+        Some(PodTrouble::Loading(_)) | None => None,
+    };
+    if let Some((what, reason)) = by_kubernetes {
+        let says = format!("{what}, for {long} so far: {reason}.");
+        // The reason is known, so waiting shows nothing more.
+        return Some(found(Severity::Critical, says, "time without an answer", None, "a failed container"));
+    }
+    if matches!(state, EngineState::Busy | EngineState::Idle) && seconds < HICCUP {
         return None;
     }
-    let (info, warning, critical) = (Severity::Info, Severity::Warning, Severity::Critical);
-    let without_answer = "time without an answer";
-    // The sentence, the name of the time and its limit, the severity before and after the limit, and the case of the remedy.
-    let (says, name, limit, [before, after], of) = match &silence.pod {
-        // The reason is known, so waiting shows nothing more.
-        Some(PodTrouble::Down(why)) => {
-            let says = format!("The engine's pod is down, for {long} so far: {why}.");
-            (says, without_answer, None, [critical; 2], "a failed container")
-        }
-        Some(PodTrouble::Restarted(why)) => {
-            let says =
-                format!("The engine's container has failed, and loads the model again, for {long} so far: {why}.");
-            (says, without_answer, None, [critical; 2], "a failed container")
-        }
-        _ if silence.is_no_engine => {
-            let says = format!("The address answers, but not with statistics of an engine: {why}.");
-            return Some(Found::warning(says).remedy(Cause::Unavailable.remedy_for("another server"), &[]));
-        }
-        _ if silence.has_lost_engine => {
-            let says = format!("The server has lost its engine: it has served, and answers 503 for {long}.");
-            (says, "time with status 503", Some(SILENT), [warning, critical], "a lost engine")
-        }
-        pod if silence.is_loading => {
-            let limit = silence.longest_load.map_or(LONG_LOAD, |longest| 2.0 * longest);
-            let of_pod = pod.as_ref().map_or(String::new(), |pod| format!(" ({})", pod.why()));
-            let says = format!("The model loads, for {long} so far{of_pod}.");
-            (says, "time of the load", Some(limit), [info, warning], "a load")
-        }
-        _ if silence.publisher_left => {
-            let says = format!("The engine's publisher is gone for {long}.");
-            (says, "time without a publisher", Some(SILENT), [info, warning], "a missing publisher")
-        }
-        _ => {
-            let (what, of) = if silence.is_closed {
-                ("The source could not be opened", "a closed source")
-            } else if silence.has_status {
-                ("The server answers without statistics", "an error status")
-            } else {
-                ("Nothing answers", "silence")
-            };
-            (format!("{what} for {long}: {why}."), without_answer, Some(SILENT), [info, warning], of)
-        }
+    if silence.is_no_engine {
+        let says = format!("The address answers, but not with statistics of an engine: {why}.");
+        return Some(Found::warning(says).remedy(Cause::Unavailable.remedy_for("another server"), &[]));
+    }
+    if silence.has_lost_engine {
+        let severity = if seconds >= SILENT { Severity::Critical } else { Severity::Warning };
+        let says = format!("The server has lost its engine: it has served, and answers 503 for {long}.");
+        return Some(found(severity, says, "time with status 503", Some(SILENT), "a lost engine"));
+    }
+    if silence.is_loading {
+        let limit = silence.longest_load.map_or(LONG_LOAD, |longest| 2.0 * longest);
+        let severity = if seconds > limit { Severity::Warning } else { Severity::Info };
+        let of_pod = silence.pod.as_ref().map_or(String::new(), |pod| format!(" ({})", pod.why()));
+        let says = format!("The model loads, for {long} so far{of_pod}.");
+        return Some(found(severity, says, "time of the load", Some(limit), "a load"));
+    }
+    let severity = if seconds >= SILENT { Severity::Warning } else { Severity::Info };
+    if silence.publisher_left {
+        let says = format!("The engine's publisher is gone for {long}.");
+        return Some(found(severity, says, "time without a publisher", Some(SILENT), "a missing publisher"));
+    }
+    let (what, case) = if silence.is_closed {
+        ("The source could not be opened", "a closed source")
+    } else if silence.has_status {
+        ("The server answers without statistics", "an error status")
+    } else {
+        ("Nothing answers", "silence")
     };
-    let severity = if limit.is_some_and(|limit| seconds < limit) { before } else { after };
-    let found = Found::new(severity, says).with(name, seconds, Unit::Seconds, limit);
-    Some(found.remedy(Cause::Unavailable.remedy_for(of), &[]))
+    Some(found(severity, format!("{what} for {long}: {why}."), "time without an answer", Some(SILENT), case))
 }
 
 pub(super) fn memory(input: &VerdictInput) -> Option<Found> {
@@ -261,6 +258,8 @@ mod tests {
             (silence.is_loading, silence.pod) = (true, Some(PodTrouble::Loading("ImagePullBackOff".to_owned())));
         });
         assert_eq!((&*says, severity), ("The model loads, for 2 min so far (ImagePullBackOff).", Severity::Info));
+        let twice = |silence: &mut Silence| (silence.is_loading, silence.longest_load) = (true, Some(75.0));
+        assert_eq!(told(twice).1, Severity::Info, "twice the usual time is not too long");
         let (says, severity) = told(|silence| {
             (silence.is_loading, silence.pod) = (true, Some(PodTrouble::Restarted("OOMKilled".to_owned())));
         });
