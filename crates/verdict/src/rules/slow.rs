@@ -35,12 +35,12 @@ pub(super) fn clocks(input: &VerdictInput) -> Option<Found> {
     };
     let gpu = input.gpus.iter().find(limited).filter(|_| input.has_work)?;
     let clock = gpu.clock_share?;
-    let (by, share) = if gpu.throttled_by_heat >= THROTTLED {
-        ("heat", gpu.throttled_by_heat)
+    let (by, share, case) = if gpu.throttled_by_heat >= THROTTLED {
+        ("heat", gpu.throttled_by_heat, "hot GPUs")
     } else if gpu.throttled_by_hardware >= THROTTLED {
-        ("the hardware", gpu.throttled_by_hardware)
+        ("the hardware", gpu.throttled_by_hardware, "failing hardware")
     } else {
-        ("the power limit", gpu.throttled_by_power)
+        ("the power limit", gpu.throttled_by_power, "limited power")
     };
     Some(
         Found::warning(format!("A GPU runs at {} of its clock, limited by {by}.", percent(clock)))
@@ -48,7 +48,7 @@ pub(super) fn clocks(input: &VerdictInput) -> Option<Found> {
             .with("time with limited clocks", share, Unit::Share, THROTTLED)
             // Without the limits, it is unknown whether a higher one is possible.
             .unsure(share == gpu.throttled_by_power && gpu.has_lowered_limit.is_none())
-            .remedy(Cause::Clocks.remedy_for(by), &[]),
+            .remedy(Cause::Clocks.remedy_for(case), &[]),
     )
 }
 
