@@ -125,9 +125,10 @@ impl Found {
         self
     }
 
-    /// Sets the remedy, and the settings that it names.
+    /// Sets the remedy, which is never empty, and the settings that it names.
     pub fn remedy(mut self, remedy: impl Into<String>, settings: &[&'static str]) -> Self {
         self.remedy = remedy.into();
+        debug_assert!(!self.remedy.is_empty(), "cause.md has no remedy for: {}", self.says);
         self.settings = settings.iter().map(|name| Cow::Borrowed(*name)).collect();
         self
     }

@@ -85,6 +85,11 @@ mod tests {
             assert!(!of_cause("remedy()") || !cause.remedy().is_empty(), "{cause:?}");
             let backends = ["PyTorch", "TensorRT"].map(|backend| cause.remedy_for(backend).is_empty());
             assert!(!of_cause("remedy_for(input.backend())") || backends == [false; 2], "{cause:?}");
+            // A case that a rule chooses before is checked by `Found::remedy`.
+            let call = format!("Cause::{cause:?}.remedy_for(\"");
+            for case in rules.split(&call).skip(1).filter_map(|rest| rest.split('"').next()) {
+                assert!(!cause.remedy_for(case).is_empty(), "{cause:?}: {case}");
+            }
         }
         // A case is a literal in its rule.
         let cases = include_str!("../cause.md").lines().filter_map(|line| line.strip_prefix("- **Remedy for "));
