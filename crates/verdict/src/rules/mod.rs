@@ -60,8 +60,10 @@ mod tests {
         let rows = section.lines().filter(|line| line.starts_with("| `"));
         let rows: Vec<(&str, &str)> = rows
             .map(|row| {
-                let mut cells = row.split(" | ");
-                (cells.next().unwrap_or_default().trim_matches(['|', ' ', '`']), cells.next().unwrap_or_default())
+                let cells: Vec<&str> = row.split('|').map(str::trim).collect();
+                let ["", cause, meaning, condition, remedy, ""] = cells[..] else { panic!("{row}") };
+                assert_eq!((condition.is_empty(), remedy.is_empty()), (cause == "`none`", cause == "`none`"), "{row}");
+                (cause.trim_matches('`'), meaning)
             })
             .collect();
         let causes = RULES.map(|(cause, _)| cause).into_iter().chain([Cause::None]);
