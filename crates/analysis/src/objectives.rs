@@ -115,6 +115,18 @@ impl Outcomes {
 }
 
 impl ObjectiveTotals {
+    pub fn ttft(&self) -> Option<Outcomes> {
+        self.each[0]
+    }
+
+    pub fn tpot(&self) -> Option<Outcomes> {
+        self.each[1]
+    }
+
+    pub fn e2e(&self) -> Option<Outcomes> {
+        self.each[2]
+    }
+
     /// The same counts with other limits. Requests were judged by the limits of their time. `None` without limits.
     pub fn with_limits(before: Option<Self>, limits: Objectives) -> Option<Self> {
         let mut new = limits.any().then(|| Self::new(limits))?;
@@ -314,9 +326,9 @@ mod tests {
         ] {
             let mut totals = ObjectiveTotals::new(limits);
             totals.count_histograms(more, Scope::All);
-            assert_eq!((totals.each[0].or(totals.each[1]), totals.all), (Some(first), all), "{name}");
+            assert_eq!((totals.ttft().or(totals.tpot()), totals.all), (Some(first), all), "{name}");
             if name == "any pairing" {
-                assert_eq!(totals.each[2], Some(o(8, 2, 0)));
+                assert_eq!(totals.e2e(), Some(o(8, 2, 0)));
             }
             assert_eq!(totals.goodput_tokens, None, "{name}");
         }
@@ -328,7 +340,7 @@ mod tests {
         let request = Served::of(&times(10.0, 10.1, 12.0), None);
         totals.count(&request, Scope::WithoutPerToken);
         totals.count_histograms(&increase([&[(0.5, 1)], &[(0.05, 1)], &[(2.0, 1)]], &[]), Scope::PerToken);
-        assert_eq!((totals.each[0], totals.each[1]), (Some(outcomes(1, 0, 0)), Some(outcomes(1, 0, 0))));
+        assert_eq!((totals.ttft(), totals.tpot()), (Some(outcomes(1, 0, 0)), Some(outcomes(1, 0, 0))));
         assert_eq!(totals.all, outcomes(1, 0, 0));
     }
 
@@ -356,7 +368,7 @@ mod tests {
         let slow = Served::of(&times(10.0, 11.0, 12.0), None);
         let fast = Served::of(&times(10.0, 10.1, 12.0), None);
         let totals = counted(limits(500, 50, 0), &[slow, fast, fast, fast]);
-        assert_eq!((totals.each[0], totals.each[1]), (Some(outcomes(3, 1, 0)), Some(outcomes(0, 0, 4))));
+        assert_eq!((totals.ttft(), totals.tpot()), (Some(outcomes(3, 1, 0)), Some(outcomes(0, 0, 4))));
         assert_eq!(totals.all, outcomes(0, 0, 4));
         let both_known = counted(limits(500, 0, 5000), &[slow, fast, fast, fast]);
         assert_eq!(both_known.all, outcomes(3, 1, 0));
@@ -380,7 +392,7 @@ mod tests {
         let of = |transfer, tokens| {
             let request = Served::of_answer(times.arrived, &Answer::of(&times, transfer), tokens);
             let limits = |tpot| limits(0, tpot, 0);
-            let met = |limit| counted(limits(limit), &[request]).each[1].unwrap().met;
+            let met = |limit| counted(limits(limit), &[request]).tpot().unwrap().met;
             (request.time_to_first_token, met(99), met(101), counted(limits(101), &[request]).all)
         };
         let known = outcomes(1, 0, 0);
@@ -395,7 +407,7 @@ mod tests {
         assert_eq!(of(None, Some(2)), (Some(first), 0, 0, outcomes(0, 0, 1)), "the span has no further token");
         // Read as one engine, the span of three tokens would be divided by four.
         let limits = limits(0, 99, 0);
-        assert_eq!(counted(limits, &[Served::of(&times, Some(5))]).each[1].unwrap().met, 1);
+        assert_eq!(counted(limits, &[Served::of(&times, Some(5))]).tpot().unwrap().met, 1);
     }
 
     #[test]

@@ -47,9 +47,9 @@ totals! {
         cancelled: f64 = ended(requests, FinishReason::Cancelled),
         /// Requests that failed in the server. Those with a status 4xx are mistakes of clients.
         refused: f64 = failed_in_server(requests),
-        ttft: JudgedRequests = JudgedRequests::of(objectives.and_then(|objectives| objectives.each[0])),
-        tpot: JudgedRequests = JudgedRequests::of(objectives.and_then(|objectives| objectives.each[1])),
-        e2e: JudgedRequests = JudgedRequests::of(objectives.and_then(|objectives| objectives.each[2])),
+        ttft: JudgedRequests = JudgedRequests::of(objectives.and_then(ObjectiveTotals::ttft)),
+        tpot: JudgedRequests = JudgedRequests::of(objectives.and_then(ObjectiveTotals::tpot)),
+        e2e: JudgedRequests = JudgedRequests::of(objectives.and_then(ObjectiveTotals::e2e)),
         /// By all objectives together.
         all: JudgedRequests = JudgedRequests::of(objectives.map(|objectives| objectives.all)),
         /// Requests of which it is unknown whether they meet all objectives.
