@@ -196,7 +196,9 @@ impl<'a> Question<'a> {
         let (Some(first), Some(last)) = (judged.first(), judged.last()) else { return RunResult::default() };
         let (from, until) = (first.arrived, last.arrived);
         let seconds = (until - from).max(1e-9);
-        let ended = served.iter().filter(|request| request.end() > from && request.end() <= until);
+        // Requests that the scheduler never finishes do not count.
+        let ended = served.iter().filter(|request| request.ended > 0.0);
+        let ended = ended.filter(|request| request.end() > from && request.end() <= until);
         let (requests, tokens) =
             ended.fold((0.0, 0.0), |(count, tokens), request| (count + 1.0, tokens + f64::from(request.output)));
         RunResult {
@@ -266,4 +268,26 @@ fn difference(one: &Range, other: &Range) -> Range {
     let value = one.value - other.value;
     let side = combine_errors(one.high - one.value, other.high - other.value);
     Range { value, low: (value - side).max(0.0), high: value + side }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::measured_engine::{EqualWork, Prices};
+    use crate::scheduler::bench_reports::RULES;
+
+    #[test]
+    fn requests_that_never_end_do_not_count() {
+        // One request a second; one in ten never ends.
+        let ended = |at| if at % 10 == 0 { 0.0 } else { 0.5 };
+        let request = |at: u32| Request { arrived: at.into(), output: 1, ended: ended(at), ..Request::default() };
+        let requests: Vec<_> = (0..200).map(request).collect();
+        let prices = Prices { base: 1.0, context_token: 0.0, generation_token: 0.0, kv_token: 0.0, error: 0.0 };
+        let known = EqualWork { iterations: 1.0, seconds: 1.0, ..EqualWork::default() };
+        let (costs, load) = (CostEstimator::new(&[known], prices).unwrap(), Load::of(&requests));
+        let objectives = Objectives::default();
+        let question = Question { rules: RULES, costs: &costs, load: &load, rate: 1.0, replicas: 1, objectives };
+        let rate = question.judge(&requests, 0.0).requests;
+        assert!((rate - 0.9).abs() < 0.01, "{rate}");
+    }
 }

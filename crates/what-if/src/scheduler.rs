@@ -406,4 +406,4 @@ impl<'a> Scheduler<'a> {
 }
 
 #[cfg(test)]
-mod bench_reports;
+pub(crate) mod bench_reports;

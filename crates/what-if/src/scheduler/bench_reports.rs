@@ -26,7 +26,7 @@ const REPORTS: [(u32, u32, usize, f64); 63] = [
     (8192, 128, 750, 201.3), (8192, 16384, 75, 485.6), (8192, 2048, 400, 251.4), (8192, 256, 600, 170.7),
     (8192, 4096, 200, 210.7), (8192, 512, 500, 163.5), (8192, 8192, 150, 344.6),
 ];
-const RULES: Rules = Rules {
+pub(crate) const RULES: Rules = Rules {
     max_batch_size: 2048,
     max_num_tokens: 8192,
     chunked_context: true,
