@@ -66,7 +66,7 @@ impl FromStr for TelemetryPath {
         let literal = |byte: u8| byte.is_ascii_alphanumeric() || b"/-._~!$&'()+,;=:@".contains(&byte);
         if !path.starts_with('/') || path.ends_with('/') || !path.bytes().all(literal) || taken {
             return Err(
-                "the path must begin with /, must not be /, /healthz, /readyz, /favicon.ico or below /api/, and must need no escapes",
+                "the path must begin with /, must not be /, /healthz, /readyz, /favicon.ico or below /api/, and must need no escapes; correct it",
             );
         }
         Ok(Self(path.to_owned()))

@@ -42,8 +42,8 @@ const UPDATES: usize = 16;
 pub fn run(arguments: &TopArgs) -> Result<u8, ConfigError> {
     let (least, most) = (Duration::from_millis(100), Duration::from_secs(3600));
     if arguments.interval < least || arguments.interval > most {
-        let (value, why) = (format!("{:?}", arguments.interval), format!("must be between {least:?} and {most:?}"));
-        return Err(ConfigError::flag("--interval", value, why));
+        let why = format!("must be between {least:?} and {most:?}; correct it");
+        return Err(ConfigError::flag("--interval", format!("{:?}", arguments.interval), why));
     }
     let failed = |cause: io::Error| {
         let term = std::env::var("TERM").unwrap_or_default();
