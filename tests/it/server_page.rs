@@ -277,7 +277,8 @@ fn a_request_with_a_line_is_not_observed_again_from_the_page() {
     // The lines lack the time per output token. On the page, it is above 0.1 s.
     assert_eq!(page.count("nv_trt_llm_time_per_output_token_seconds_count", &[]), 2);
     for objective in ["objective=tpot", "objective=all"] {
-        assert_eq!(page.count("nv_trt_llm_objective_requests_total", &[objective, "outcome=missed"]), 2);
+        let outcome = |outcome| page.count("nv_trt_llm_objective_requests_total", &[objective, outcome]);
+        assert_eq!(["outcome=met", "outcome=missed", "outcome=unknown"].map(outcome), [0, 2, 0], "{objective}");
     }
 }
 
@@ -330,6 +331,14 @@ fn new_names_and_answers_of_another_shape_are_noticed_until_an_older_server_answ
     until_unread(&daemon, &[&paths[..], &["numDreams", "trtllm_dreams_total", "wish_time", "wishes"]].concat());
     assert_eq!(daemon.poll(&[], 3).get("trtllm_exporter_source_unread_keys", &[]), 6.0);
     assert_eq!(daemon.engine()["missingEndpoints"], json!([]));
+    let until_found = |is_found: bool| {
+        until(|| {
+            let findings = daemon.text("/api/v1/findings");
+            let found = ["engine-newer", "numDreams"].map(|words| findings.contains(words));
+            ensure(found == [is_found; 2], || findings)
+        });
+    };
+    until_found(true);
     server.change(|answers| answers.records_status = 503);
     daemon.until_is("trtllm_exporter_source_up", &[], 0.0);
     server.change(|answers| {
@@ -338,10 +347,7 @@ fn new_names_and_answers_of_another_shape_are_noticed_until_an_older_server_answ
     });
     until_unread(&daemon, &[]);
     assert_eq!(daemon.engine()["missingEndpoints"], json!(["/perf_metrics"]));
-    until(|| {
-        let findings = daemon.text("/api/v1/findings");
-        ensure(!findings.contains("engine-newer"), || findings)
-    });
+    until_found(false);
 }
 
 #[test]
@@ -366,13 +372,15 @@ fn a_slow_page_delays_no_records() {
 
 #[test]
 fn a_page_with_a_status_that_does_not_mean_missing_is_requested_again_and_the_error_is_told() {
-    // crates/sources/src/http_client.rs tests every status.
     let server = Server::start(FIXTURE);
     server.change(|answers| answers.page_status = 429);
     let daemon = Daemon::start(&["--source", &server.source]);
     let notice = || daemon.engine()["notice"].to_string();
     let told = "/prometheus/metrics answered with status 429";
     until(|| ensure(notice().contains(told), notice));
+    // Statuses 401 and 403 have an error of their own.
+    server.change(|answers| answers.page_status = 401);
+    until(|| ensure(notice().contains("status 401; check that bearer_token_file"), notice));
     assert_eq!(daemon.engine()["missingEndpoints"], json!(["/perf_metrics"]));
     daemon.until_logged(&["an endpoint cannot be read", told]);
     let ready = daemon.text("/readyz");
