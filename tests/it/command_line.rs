@@ -161,19 +161,21 @@ fn the_doctor_prints_its_help_without_a_command_too() {
 fn a_dry_run_prints_what_a_start_would_use_and_starts_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("a.sock");
-    let sources = format!("trtllm-serve:http://gpu-7:8000?bearer_token_file=/run/token socket:{}", socket.display());
-    // Several engines are configured by environment variables alone.
+    let sources =
+        format!("trtllm-serve:http://gpu-7:8000?bearer_token_file=/run/token\n  socket:{}\n", socket.display());
+    // Several engines are configured by environment variables alone. The version is that of both: an empty name does not
+    // count.
     let launch = Launch::new()
         .variable("TRTLLM_EXPORTER_SOURCE", &sources)
-        .variable("TRTLLM_EXPORTER_MODEL", "llama,qwen")
-        .variable("TRTLLM_EXPORTER_MODEL_VERSION", "2");
+        .variable("TRTLLM_EXPORTER_MODEL", "llama 3\nqwen")
+        .variable("TRTLLM_EXPORTER_MODEL_VERSION", "2,");
     let port_file = folder.path().join("port");
     let arguments = ["--dry-run", "--web.health-address", ":8003", "--web.port-file", port_file.to_str().unwrap()];
     let output = launch.run(&arguments);
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success() && output.stderr.is_empty(), "{text}");
     for line in [
-        "  \"llama\" version \"2\", from trtllm-serve:http://gpu-7:8000?bearer_token_file=/run/token",
+        "  \"llama 3\" version \"2\", from trtllm-serve:http://gpu-7:8000?bearer_token_file=/run/token",
         &format!("  \"qwen\" version \"2\", from socket:{}", socket.display()),
         "  :8002: the metrics, at /metrics",
         "  :8003: health checks",
