@@ -201,6 +201,7 @@ fn the_api_is_read_only() {
         assert_eq!((post.status, post.header("allow")), (405, Some("GET,HEAD")), "{path}");
         let head = request("HEAD", &daemon.address, path, &[], b"").unwrap();
         assert_eq!((head.status, head.body.len()), (200, 0));
+        assert_eq!(head.header("content-type"), daemon.get(path).header("content-type"), "{path}");
     }
     assert_eq!(daemon.get("/api/v1/nothing").status, 404);
 }

@@ -43,10 +43,11 @@ fn requests() -> Vec<String> {
 
 /// The entries of three engines that replay this file: with all objectives, with these, and without any.
 fn engines(requests: &Path, of_one: &str) -> String {
-    [("all", "{ttft: 500ms, tpot: 50ms, e2e: 2s}"), ("one", of_one), ("none", "{}")]
+    let of_one = &format!(", objectives: {of_one}");
+    [("all", ", objectives: {ttft: 500ms, tpot: 50ms, e2e: 2s}"), ("one", of_one), ("none", "")]
         .map(|(model, objectives)| {
             let source = format!("replay:{}?speed=max", requests.display());
-            format!("- {{model: {model}, source: '{source}', objectives: {objectives}}}\n")
+            format!("- {{model: {model}, source: '{source}'{objectives}}}\n")
         })
         .concat()
 }

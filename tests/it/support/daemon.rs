@@ -184,15 +184,12 @@ pub(crate) fn prints(arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Checks that a program ends with this code, and with one message on stderr that has all these words. The exporter does
-/// so instead of a start on a free port.
+/// Checks that a program ends with this code, and with one message on stderr that has all these words. Adds a free port
+/// if the arguments would start the exporter, so a taken port is never the reason.
 pub(crate) fn refused(code: i32, arguments: &[&str], words: &[&str]) {
     let is_start = arguments.first().is_some_and(|first| first.starts_with("--"));
-    let chooses_port = arguments.iter().any(|argument| {
-        argument.starts_with("--web.listen-address")
-            || *argument == "--web.systemd-socket"
-            || *argument == "check-config"
-    });
+    let chooses_port =
+        arguments.iter().any(|argument| argument.starts_with("--web.listen-address") || *argument == "check-config");
     let free_port: &[&str] = if is_start && !chooses_port { &["--web.listen-address", "127.0.0.1:0"] } else { &[] };
     let output = either(&[arguments, free_port].concat());
     let message = String::from_utf8(output.stderr).unwrap();
