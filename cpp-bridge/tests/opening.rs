@@ -59,10 +59,15 @@ fn an_invalid_value_is_rejected_with_the_valid_range() {
         ("requests=1.5", "an unsigned integer"),
         ("iterations=", "an unsigned integer"),
         ("prefix_share=1.01", "0 to 1"),
+        ("max_batch_size=0", "1 to 65536"),
         ("max_num_tokens=1e3", "1 to 1000000"),
         ("kv_blocks=1", "2 to 10000000"),
+        ("tokens_per_block=0", "1 to 1024"),
         ("policy=fair", "max_utilization or guaranteed_no_evict"),
+        ("batching=none", "inflight or static"),
+        ("spec_draft_len=65", "0 to 64 tokens"),
         ("disagg=yes", "generation, context, 1 for generation, or 0"),
+        ("throws=often", "standard or foreign"),
         ("request_stats=2", "0 or 1"),
     ] {
         let cause = cause(&format!("sim:?{option}"), &KEEP_ALL);
