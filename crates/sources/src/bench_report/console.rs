@@ -63,7 +63,10 @@ mod tests {
             (report.metadata.version.as_deref(), report.metadata.backend.as_deref()),
             (Some("0.16.0"), Some("TRT"))
         );
+        // The token throughput of this text counts output tokens.
         assert_eq!(report.performance.token_throughput_per_sec, Some(3575.3588));
+        assert_eq!(report.performance.total_token_throughput_per_sec, None);
+        assert_eq!(report.input_output_stats.output_tokens.avg, Some(128.0));
         assert_eq!((report.configuration.tp_size, report.configuration.kv_memory_percentage), (Some(8.0), Some(0.9)));
         assert_eq!(report.configuration.max_sequence_length, Some(25_000.0));
         assert_eq!((report.requests.count, report.requests.concurrent), (Some(7500.0), None));
