@@ -230,7 +230,7 @@ families! {
             series.with([("stage", stage.clone())], *seconds);
         }
     }) = ENGINE.gauge("nv_trt_llm_startup_seconds").in_default().unit("seconds").labels(&["model", "stage", "version"])
-        .help("Duration of each stage of the engine's start in seconds; a stage total_ contains others.").when(&[When::ServerPage]);
+        .help("Duration of each stage of the engine's start in seconds; stages named total_* contain others.").when(&[When::ServerPage]);
     ObjectiveLimit(|engine, series| {
         for (objective, limit) in engine.engine.objectives()?.limits.limits() {
             series.with([("objective", objective)], limit.map(|limit| limit.as_secs_f64()));
