@@ -25,9 +25,11 @@ families! {
         let (block_size, blocks) = (load.kv?.tokens_per_block?, load.kv?.max_num_blocks?);
         let mut config = engine.requests.server.config.get(&ConfigSection::KvCache).into_iter().flatten();
         let reuse = config.find(|(name, _)| name == "enable_block_reuse").map(|(_, value)| value.clone());
+        // vLLM's own text for a setting without a value.
+        let reuse = reuse.unwrap_or_else(|| "None".to_owned());
         let labels = [
             ("block_size", block_size.to_string()),
-            ("enable_prefix_caching", reuse.unwrap_or_else(|| "None".to_owned())),
+            ("enable_prefix_caching", reuse),
             ("num_gpu_blocks", blocks.to_string()),
         ];
         series.with(labels, 1_u64)
@@ -42,6 +44,7 @@ families! {
         .help("Generated tokens of finished requests.").like(Id::TrtllmGenerationTokens);
     VllmPromptTokensCached(|engine| engine.cached_tokens()) = VLLM.counter("vllm:prompt_tokens_cached_total")
         .help("Prompt tokens found in the KV cache.").feeds("iterCachedTokensByLevel").when(&[When::ServerPage]);
+    // Readers divide hits by queries, so each is absent without the other.
     VllmPrefixCacheQueries(|engine| engine.cached_tokens().and(engine.requests.prompt_tokens())) =
         VLLM.counter("vllm:prefix_cache_queries_total").help("Prompt tokens looked up in the KV cache.")
         .like(Id::VllmPromptTokens);
@@ -50,6 +53,7 @@ families! {
         .like(Id::VllmPromptTokensCached);
     VllmRequestSuccess(|engine, series| {
         let [stop, length, timeout, cancelled, other] = engine.requests.finished?;
+        // vLLM has no reason for a timeout. It reports every request that ends early as `abort`.
         series.all([stop, length, timeout.saturating_add(cancelled), other].map(Some))
     }) = VLLM.counter("vllm:request_success_total").by("finished_reason", &["stop", "length", "abort", "error"])
         .help("Finished requests, by finish reason.").like(Id::RequestsFinished);
