@@ -1,7 +1,7 @@
 #pragma once
 
 // Simulated SDK: the value types of the Executor API, with the members of one release (sim/release.h).
-// As in TensorRT-LLM, members have no default initialisers, so value-initialise these structs.
+// TensorRT-LLM initialises only some members. Here none are, so value-initialise these structs.
 
 #include "tensorrt_llm/sim/release.h"
 
@@ -189,6 +189,7 @@ struct RequestPerfMetrics
         TimePoint lastTokenTime;
         TimePoint kvCacheTransferStart;
         TimePoint kvCacheTransferEnd;
+        // As in TensorRT-LLM, where a const request adds to it.
         mutable std::size_t kvCacheSize;
     };
 
