@@ -51,8 +51,8 @@ impl HostTime {
 /// How far a run went beyond what is known, which decides whether its result can be trusted.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Extrapolation {
-    /// Seconds of iterations, by their size ÷ the largest known iteration, in steps of a quarter.
-    beyond: [f64; QUARTERS],
+    /// By the size of an iteration ÷ the largest known iteration, in steps of a quarter.
+    seconds_by_relative_size: [f64; QUARTERS],
     /// Seconds of iterations in which a request waited for blocks of the KV cache.
     full: f64,
     /// Seconds of iterations whose costs are unclear.
@@ -67,14 +67,14 @@ const RARE: f64 = 0.02;
 
 impl Default for Extrapolation {
     fn default() -> Self {
-        Self { beyond: [0.0; QUARTERS], full: 0.0, unclear: 0.0, prompt_waited_for_tokens: false }
+        Self { seconds_by_relative_size: [0.0; QUARTERS], full: 0.0, unclear: 0.0, prompt_waited_for_tokens: false }
     }
 }
 
 impl Extrapolation {
-    fn note(&mut self, beyond: f64, cache_is_full: bool, is_unclear: bool, seconds: f64) {
-        let quarter = (4.0 * beyond).ceil() as usize;
-        self.beyond[quarter.clamp(1, QUARTERS) - 1] += seconds;
+    fn note(&mut self, relative_size: f64, cache_is_full: bool, is_unclear: bool, seconds: f64) {
+        let quarter = (4.0 * relative_size).ceil() as usize;
+        self.seconds_by_relative_size[quarter.clamp(1, QUARTERS) - 1] += seconds;
         if cache_is_full {
             self.full += seconds;
         }
@@ -84,7 +84,7 @@ impl Extrapolation {
     }
 
     pub(crate) fn merge(&mut self, other: &Self) {
-        for (sum, more) in self.beyond.iter_mut().zip(other.beyond) {
+        for (sum, more) in self.seconds_by_relative_size.iter_mut().zip(other.seconds_by_relative_size) {
             *sum += more;
         }
         self.full += other.full;
@@ -93,19 +93,19 @@ impl Extrapolation {
     }
 
     pub(crate) fn cache_was_full(&self) -> bool {
-        self.full > RARE * self.beyond.iter().sum::<f64>()
+        self.full > RARE * self.seconds_by_relative_size.iter().sum::<f64>()
     }
 
     /// The share of the time in iterations whose costs are unclear.
     pub(crate) fn unclear(&self) -> f64 {
-        self.unclear / self.beyond.iter().sum::<f64>().max(1e-9)
+        self.unclear / self.seconds_by_relative_size.iter().sum::<f64>().max(1e-9)
     }
 
     /// The largest iteration ÷ the largest known iteration. Ignores the largest iterations if they take only a small share
     /// of the time.
     pub(crate) fn beyond(&self) -> f64 {
-        let mut left = RARE * self.beyond.iter().sum::<f64>();
-        let index = self.beyond.iter().rposition(|seconds| {
+        let mut left = RARE * self.seconds_by_relative_size.iter().sum::<f64>();
+        let index = self.seconds_by_relative_size.iter().rposition(|seconds| {
             left -= seconds;
             left < 0.0
         });
@@ -148,8 +148,8 @@ struct Running {
 pub(crate) struct Scheduler<'a> {
     rules: Rules,
     costs: &'a CostEstimator,
-    /// All costs of this run are wrong by this many standard errors.
-    off: f64,
+    /// Shifts all costs of this run by this many standard errors.
+    cost_bias: f64,
     random: Random,
     waiting: VecDeque<usize>,
     active: Vec<Active>,
@@ -160,12 +160,12 @@ pub(crate) struct Scheduler<'a> {
 }
 
 impl<'a> Scheduler<'a> {
-    pub(crate) fn new(rules: Rules, costs: &'a CostEstimator, off: f64, random: Random) -> Self {
+    pub(crate) fn new(rules: Rules, costs: &'a CostEstimator, cost_bias: f64, random: Random) -> Self {
         let blocks_left = rules.cache.map_or(i64::MAX / 2, |cache| i64::from(cache.blocks));
         Self {
             rules,
             costs,
-            off,
+            cost_bias,
             random,
             waiting: VecDeque::new(),
             active: Vec::new(),
@@ -207,6 +207,7 @@ impl<'a> Scheduler<'a> {
                 None if before.is_some() => {}
                 None => match coming.get(next).filter(|_| clients.is_none()) {
                     Some(request) if self.active.is_empty() => now = request.arrived,
+                    // All are served, or the first request can never run: its prompt does not fit into an iteration.
                     _ => return served,
                 },
             }
@@ -216,7 +217,8 @@ impl<'a> Scheduler<'a> {
     /// The seconds of an iteration with this work.
     fn seconds(&mut self, work: &Work) -> f64 {
         let cost = self.costs.seconds(work);
-        let seconds = self.rules.host.apply(cost.mean * (1.0 + self.off * cost.error).max(0.3));
+        // A cost with a large error must not become zero or negative.
+        let seconds = self.rules.host.apply(cost.mean * (1.0 + self.cost_bias * cost.error).max(0.3));
         self.reached.note(self.costs.beyond(work), self.cache_is_full, cost.is_unclear, seconds);
         seconds
     }
@@ -337,6 +339,7 @@ impl<'a> Scheduler<'a> {
             Policy::MaxUtilization => context,
         };
         let blocks = self.blocks(tokens - cached).max(1);
+        // Keeps a block for the others to decode. Otherwise they would soon pause this request.
         let spare = u32::from(self.rules.policy == Policy::MaxUtilization && !is_alone);
         // A real engine refuses a request that is larger than the cache. Here it is admitted, so that others can follow.
         let never_fits = is_alone && self.rules.cache.is_some_and(|cache| blocks > cache.blocks);
