@@ -193,7 +193,8 @@ impl<'a> Scheduler<'a> {
                 self.arrive(next, now, coming, &mut served);
                 next += 1;
             }
-            if work.is_none() && before.is_none() && clients.is_some() {
+            // A request that arrived or was paused above may run at once.
+            if work.is_none() && before.is_none() {
                 work = self.schedule(coming);
             }
             let begin = before.as_ref().map_or(now, |before| before.end);
@@ -249,7 +250,8 @@ impl<'a> Scheduler<'a> {
             }
             let needed = self.blocks(request.filled + step - request.cached);
             let more = i64::from(needed.saturating_sub(request.blocks));
-            if more > self.blocks_left {
+            // A request that never fits has made the number of free blocks negative.
+            if more > 0 && more > self.blocks_left {
                 // The latest request is paused. It computes all its tokens again later.
                 self.cache_is_full = true;
                 paused = true;

@@ -38,6 +38,27 @@ pub(crate) const RULES: Rules = Rules {
     host: HostTime::AsKnown,
 };
 
+#[test]
+fn requests_behind_one_that_never_fits_are_served() {
+    let nothing = EqualWork { iterations: 1.0, seconds: 1.0, ..EqualWork::default() };
+    let prices = Prices { base: 1.0, context_token: 0.0, generation_token: 0.0, kv_token: 0.0, error: 0.0 };
+    let costs = CostEstimator::new(&[nothing], prices).unwrap();
+    // The first one needs five or six blocks of four. Its prompt alone fits in the second case.
+    for (policy, prompt) in
+        [(Policy::GuaranteedNoEvict, 320), (Policy::MaxUtilization, 320), (Policy::MaxUtilization, 256)]
+    {
+        let rules = Rules { policy, cache: Some(Cache { blocks: 4, tokens_per_block: 64 }), ..RULES };
+        for (overlap, clients) in [(false, None), (true, None), (false, Some(1)), (true, Some(1))] {
+            let coming = [prompt, 64, 64].map(|prompt| Request { prompt, output: 32, ..Request::default() });
+            let served =
+                Scheduler::new(Rules { overlap, ..rules }, &costs, 0.0, Random::new(1)).serve(&coming, clients);
+            let ended = served.iter().map(|request| request.ended).collect::<Vec<_>>();
+            assert!(ended.iter().all(|ended| *ended > 0.0), "{policy:?} {prompt} {overlap} {clients:?}: {ended:?}");
+            assert!(ended[0] < 40.0, "32 tokens take 32 iterations of a second: {ended:?}");
+        }
+    }
+}
+
 /// The prices of an iteration, a prompt's token, a decoded token, and a token in the cache.
 type Four = [f64; 4];
 
