@@ -54,7 +54,7 @@ impl Outcome {
 }
 
 /// The outcomes of a request for TTFT, TPOT and E2E. Absent where there is no limit.
-fn outcomes(served: &Served, limits: &Objectives) -> [Option<Outcome>; 3] {
+fn judge(served: &Served, limits: &Objectives) -> [Option<Outcome>; 3] {
     // The first token is not part of the decode time, so a request with one token meets any limit.
     let (decode, parts) = match served.output_tokens {
         Some(0 | 1) => (Some(0.0), 1),
@@ -71,14 +71,14 @@ fn outcomes(served: &Served, limits: &Objectives) -> [Option<Outcome>; 3] {
     ]
 }
 
-/// Compares `seconds` with `parts` times the limit, in whole microseconds: the difference of two times of day in seconds is not more
-/// exact.
+/// Compares `seconds` with `parts` times the limit, in whole microseconds.
 fn within(seconds: Option<f64>, parts: u64, limit: Duration) -> Outcome {
     let Some(seconds) = seconds else { return Outcome::Unknown };
     let limit = micros(limit.as_secs_f64()) * parts as f64;
     if micros(seconds) <= limit { Outcome::Met } else { Outcome::Missed }
 }
 
+/// Rounds to microseconds: the difference of two Unix times stored as f64 has an error of about that size.
 fn micros(seconds: f64) -> f64 {
     (seconds * 1e6).round()
 }
@@ -127,7 +127,7 @@ impl ObjectiveTotals {
         self.each[2]
     }
 
-    /// The same counts with other limits. Requests were judged by the limits of their time. `None` without limits.
+    /// The counts of `before` with new limits. Its requests keep their outcomes. `None` without limits.
     pub fn with_limits(before: Option<Self>, limits: Objectives) -> Option<Self> {
         let mut new = limits.any().then(|| Self::new(limits))?;
         let Some(before) = before else { return Some(new) };
@@ -165,6 +165,7 @@ impl ObjectiveTotals {
             let (Some(outcomes), Some(limit)) = (outcomes, limit) else { continue };
             let (met, missed) = split_at(more.of(histogram), limit).unwrap_or_default();
             let (met, missed) = (met.saturating_sub(not_met), missed.saturating_sub(cancelled));
+            // Both are parts of one count, which is at most `requests`.
             let of_objective = Outcomes { met, missed, unknown: requests - met - missed };
             all_met = all_met.saturating_sub(requests - met);
             most_not_met = most_not_met.max(requests - met);
@@ -173,7 +174,8 @@ impl ObjectiveTotals {
                 outcomes.add_all(of_objective);
             }
         }
-        // Of the requests that missed an objective, as many may be unknown for another one as it has unknown outcomes.
+        // Each unknown outcome could belong to a request that missed another objective, so all of them are subtracted:
+        // a lower bound. All of `most_not_met` was subtracted from `all_met`, so together they are at most `requests`.
         let all_missed = most_not_met.saturating_sub(all_unknown);
         let all = Outcomes { met: all_met, missed: all_missed, unknown: requests - all_met - all_missed };
         if scope == Scope::All || self.limits.tpot.is_some() {
@@ -183,7 +185,7 @@ impl ObjectiveTotals {
 
     /// Whether a request missed the objectives of TTFT, TPOT and E2E. False for an objective that is not configured.
     pub(crate) fn missed(&self, served: &Served) -> [bool; 3] {
-        outcomes(served, &self.limits).map(|outcome| outcome == Some(Outcome::Missed))
+        judge(served, &self.limits).map(|outcome| outcome == Some(Outcome::Missed))
     }
 
     /// Counts requests as unknown, so that each objective has an outcome for each of the `completed` requests.
@@ -199,7 +201,7 @@ impl ObjectiveTotals {
         let (judges_token, judges_rest) = (scope != Scope::WithoutPerToken, scope != Scope::PerToken);
         let judges = [judges_rest, judges_token, judges_rest];
         let mut all = Outcome::Met;
-        for ((outcomes, outcome), judges) in self.each.iter_mut().zip(outcomes(served, &self.limits)).zip(judges) {
+        for ((outcomes, outcome), judges) in self.each.iter_mut().zip(judge(served, &self.limits)).zip(judges) {
             let (Some(outcomes), Some(outcome)) = (outcomes, outcome) else { continue };
             if judges {
                 outcomes.add(outcome);
@@ -221,7 +223,7 @@ impl ObjectiveTotals {
 /// The completed requests that nothing has judged: those without an entry, and those whose entry was lost.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct UnjudgedRequests {
-    /// When so many requests were complete. The last ones may still be judged.
+    /// Completed requests at each moment. Those younger than `patience` may still be judged.
     recent: VecDeque<(Instant, u64)>,
     /// Complete requests before anything judged one. They have no outcome.
     before: u64,
