@@ -17,7 +17,7 @@ use x509_parser::prelude::{ASN1Time, FromDer as _, X509Certificate};
 
 use crate::error::Error;
 use crate::file::{ClientAuth, TlsSection};
-use crate::pem::{Pem, PemFiles};
+use crate::pem::{Pem, WatchedFiles};
 
 const CA: &str = "client_ca";
 
@@ -25,7 +25,7 @@ const CA: &str = "client_ca";
 pub(crate) fn verifier(
     tls: &TlsSection,
     provider: &Arc<CryptoProvider>,
-    files: &mut PemFiles,
+    files: &mut WatchedFiles,
 ) -> Result<Arc<dyn ClientCertVerifier>, Error> {
     let given = tls.client_ca.as_ref().map(|pem| files.certificates(pem, CA)).transpose()?.unwrap_or_default();
     let chain = match &tls.client_ca {

@@ -43,9 +43,9 @@ const MAX_BYTES: u64 = 4 << 20;
 /// The files of a configuration, with a digest of what was read. `None` for a file that could not be read.
 /// Keeps digests instead of contents, because private keys must not be in memory twice.
 #[derive(Debug, Default)]
-pub(crate) struct PemFiles(BTreeMap<PathBuf, Option<Vec<u8>>>);
+pub(crate) struct WatchedFiles(BTreeMap<PathBuf, Option<Vec<u8>>>);
 
-impl PemFiles {
+impl WatchedFiles {
     pub(crate) fn read(&mut self, path: &Path) -> io::Result<Vec<u8>> {
         let content = read(path);
         self.0.insert(path.to_owned(), content.as_ref().ok().map(|bytes| sha256(bytes)));
@@ -138,7 +138,7 @@ mod tests {
 
     #[test]
     fn an_encrypted_key_is_called_encrypted_and_another_key_is_not() {
-        let mut files = PemFiles::default();
+        let mut files = WatchedFiles::default();
         let mut why = |text: &str| {
             files
                 .private_key(&Pem::Inline(text.to_owned()), "key")

@@ -12,7 +12,7 @@ use tokio_rustls::rustls::{self, SupportedCipherSuite, SupportedProtocolVersion}
 use crate::client_certificates::verifier;
 use crate::error::Error;
 use crate::file::{ClientAuth, TlsSection};
-use crate::pem::PemFiles;
+use crate::pem::WatchedFiles;
 
 /// Cipher suites of Go that rustls lacks because they use CBC or have no forward secrecy. They are accepted and ignored.
 const WEAK: [&str; 8] = [
@@ -42,7 +42,7 @@ impl Tls {
     pub(crate) fn load(
         tls: &TlsSection,
         previous: Option<&Self>,
-        files: &mut PemFiles,
+        files: &mut WatchedFiles,
     ) -> Result<(Self, Option<Error>), Error> {
         let (identity, warning) = match (identity(tls, files), previous) {
             (Err(error), Some(previous)) => (Arc::clone(&previous.identity), Some(error)),
@@ -54,7 +54,7 @@ impl Tls {
 }
 
 /// Reads the certificate and its key.
-fn identity(tls: &TlsSection, files: &mut PemFiles) -> Result<Arc<CertifiedKey>, Error> {
+fn identity(tls: &TlsSection, files: &mut WatchedFiles) -> Result<Arc<CertifiedKey>, Error> {
     let chain = files.certificates(&tls.cert, "cert")?;
     let key = files.private_key(&tls.key, "key")?;
     let identity = CertifiedKey::from_der(chain, key, &ring::default_provider()).map_err(|error| match error {
@@ -69,7 +69,11 @@ fn identity(tls: &TlsSection, files: &mut PemFiles) -> Result<Arc<CertifiedKey>,
     Ok(Arc::new(identity))
 }
 
-fn server_config(tls: &TlsSection, identity: Arc<CertifiedKey>, files: &mut PemFiles) -> Result<ServerConfig, Error> {
+fn server_config(
+    tls: &TlsSection,
+    identity: Arc<CertifiedKey>,
+    files: &mut WatchedFiles,
+) -> Result<ServerConfig, Error> {
     let default = ring::default_provider();
     let provider = CryptoProvider {
         cipher_suites: cipher_suites(tls, &default.cipher_suites)?,

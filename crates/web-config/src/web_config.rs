@@ -12,7 +12,7 @@ use tokio::time::MissedTickBehavior;
 use crate::basic_auth::{Comparisons, Users};
 use crate::error::{Error, Refusal};
 use crate::file::ConfigFile;
-use crate::pem::PemFiles;
+use crate::pem::WatchedFiles;
 use crate::rate_limit::{Rate, TokenBucket};
 use crate::tls::Tls;
 
@@ -46,7 +46,7 @@ pub(crate) struct Settings {
 
 /// State that is kept from one load to the next.
 struct Reloads {
-    files: PemFiles,
+    files: WatchedFiles,
     last_valid: Arc<Settings>,
     /// What was logged last: why the files are invalid, or why the previous certificate is still in use.
     logged: Result<Option<String>, String>,
@@ -61,7 +61,7 @@ impl WebConfig {
     /// If a file cannot be read or a value is invalid.
     pub fn load(path: impl AsRef<Path>) -> Result<Self, Error> {
         let path = path.as_ref();
-        let mut files = PemFiles::default();
+        let mut files = WatchedFiles::default();
         let (settings, _) = load(path, None, &mut files)?;
         let settings = Arc::new(settings);
         let state = State {
@@ -135,7 +135,7 @@ impl State {
         if !reloads.files.changed() {
             return;
         }
-        let mut files = PemFiles::default();
+        let mut files = WatchedFiles::default();
         let outcome = match load(&self.path, Some(&reloads.last_valid), &mut files) {
             Ok((settings, warning)) => {
                 reloads.last_valid = Arc::new(settings);
@@ -164,7 +164,7 @@ impl State {
 
 /// Reads everything. If only the server's own certificate is invalid, the previous one stays in use, and the second value says
 /// why.
-fn load(path: &Path, previous: Option<&Settings>, files: &mut PemFiles) -> Result<(Settings, Option<Error>), Error> {
+fn load(path: &Path, previous: Option<&Settings>, files: &mut WatchedFiles) -> Result<(Settings, Option<Error>), Error> {
     let text = files.read(path).and_then(|text| String::from_utf8(text).map_err(std::io::Error::other));
     let text = text.map_err(|error| {
         let why = format!("cannot be read: {error}; check the path and its permissions");
