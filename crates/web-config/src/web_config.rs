@@ -131,15 +131,16 @@ impl fmt::Debug for WebConfig {
 
 impl State {
     fn reload_if_changed(&self) {
-        let mut reloads = self.reloads.lock();
-        if !reloads.files.changed() {
+        let Reloads { files, last_valid, logged } = &mut *self.reloads.lock();
+        if !files.changed() {
             return;
         }
-        let mut files = WatchedFiles::default();
-        let outcome = match load(&self.path, Some(&reloads.last_valid), &mut files) {
+        // Filled in place: if the load panics, the same content is not loaded again at each tick.
+        *files = WatchedFiles::default();
+        let outcome = match load(&self.path, Some(last_valid), files) {
             Ok((settings, warning)) => {
-                reloads.last_valid = Arc::new(settings);
-                *self.settings.write() = Some(Arc::clone(&reloads.last_valid));
+                *last_valid = Arc::new(settings);
+                *self.settings.write() = Some(Arc::clone(last_valid));
                 Ok(warning.map(|warning| warning.to_string()))
             }
             Err(error) => {
@@ -147,8 +148,7 @@ impl State {
                 Err(error.to_string())
             }
         };
-        reloads.files = files;
-        if outcome != reloads.logged {
+        if outcome != *logged {
             match &outcome {
                 Ok(None) => tracing::info!("web configuration is valid again"),
                 Ok(Some(error)) => tracing::warn!(error, "new certificate is invalid; keeping the previous one"),
@@ -157,19 +157,23 @@ impl State {
                     "web configuration is invalid; refusing all requests until its file is fixed"
                 ),
             }
-            reloads.logged = outcome;
+            *logged = outcome;
         }
     }
 }
 
 /// Reads everything. If only the server's own certificate is invalid, the previous one stays in use, and the second value says
 /// why.
-fn load(path: &Path, previous: Option<&Settings>, files: &mut WatchedFiles) -> Result<(Settings, Option<Error>), Error> {
-    let text = files.read(path).and_then(|text| String::from_utf8(text).map_err(std::io::Error::other));
-    let text = text.map_err(|error| {
-        let why = format!("cannot be read: {error}; check the path and its permissions");
-        Error::without_key(why).in_file(path, "")
-    })?;
+fn load(
+    path: &Path,
+    previous: Option<&Settings>,
+    files: &mut WatchedFiles,
+) -> Result<(Settings, Option<Error>), Error> {
+    let unreadable = |why: String| Error::without_key(why).in_file(path, "");
+    let text = files.read(path);
+    let text =
+        text.map_err(|error| unreadable(format!("cannot be read: {error}; check the path and its permissions")))?;
+    let text = String::from_utf8(text).map_err(|_| unreadable("is not UTF-8 text; save it as UTF-8".to_owned()))?;
     let error = |error: Error| error.in_file(path, &text);
     let folder = path.parent().unwrap_or(Path::new(""));
     let ConfigFile { tls, headers, users, rate } = ConfigFile::parse(&text, folder).map_err(error)?;
@@ -215,6 +219,9 @@ mod tests {
             config.state.reload_if_changed();
             assert!(config.settings().is_some(), "{invalid:?}");
         }
+        std::fs::write(&path, b"\xff").unwrap();
+        let error = WebConfig::load(&path).unwrap_err().to_string();
+        assert!(error.contains("save it as UTF-8") && !error.contains("permissions"), "{error}");
         std::fs::remove_file(&path).unwrap();
         config.state.reload_if_changed();
         assert!(config.settings().is_none(), "removed");
