@@ -45,7 +45,7 @@ pub(super) fn healthy(heartbeats: &Heartbeats) -> Response {
 /// 200 once every source was polled successfully once. The body lists problems that occurred later.
 pub(super) async fn ready(Shared(state): Shared<Arc<State>>) -> Response {
     match api::not_ready(&state) {
-        None => format!("ready\n{}", api::trouble(&state)).into_response(),
+        None => format!("ready\n{}", api::current_problems(&state)).into_response(),
         Some(missing) => (StatusCode::SERVICE_UNAVAILABLE, missing).into_response(),
     }
 }

@@ -28,7 +28,7 @@ pub fn engines(state: &State) -> String {
 }
 
 pub(super) fn engine(slot: &EngineSlot) -> Value {
-    // JSON is made after the lock is free.
+    // Polls wait for the lock, so JSON is made after it is released.
     let shown = {
         let engine = slot.lock();
         slot.with_judged(|judged| Engine::of(slot, &engine, judged))
@@ -67,8 +67,9 @@ pub fn model(state: &State, query: &str) -> Result<Value, InvalidQuery> {
     Ok(without_nulls(&Versioned::new(Model::of(&slot, None))))
 }
 
-/// The sources that were never polled successfully, one line each; `None` for good once there was no such source. If the exporter
-/// is a sidecar, its readiness decides whether the engine's pod gets traffic, so later failures must not change it.
+/// The sources that were never polled successfully, one line each. Returns `None` forever after the first call at which
+/// every source had been polled. If the exporter is a sidecar, its readiness decides whether the engine's pod gets
+/// traffic, so later failures must not change it.
 pub fn not_ready(state: &State) -> Option<String> {
     let missing = |slot: &Arc<EngineSlot>| {
         let (engine, name) = (slot.lock(), &slot.name);
@@ -87,7 +88,7 @@ pub fn not_ready(state: &State) -> Option<String> {
 const ENDPOINT_ERROR: &str = "an endpoint of the server cannot be read; see the log";
 
 /// What is wrong with engines whose sources have been polled successfully before, one line each.
-pub fn trouble(state: &State) -> String {
+pub fn current_problems(state: &State) -> String {
     let failing = |slot: &Arc<EngineSlot>| {
         let (engine, name) = (slot.lock(), &slot.name);
         let stale = engine.state.is_stale().then(|| format!("the engine is {}", engine.state.name()));
@@ -120,7 +121,7 @@ pub fn iterations(state: &State, query: &str) -> Result<String, InvalidQuery> {
     })))
 }
 
-/// A parameter that is invalid, or that asks for something that does not exist or cannot be read now, with the reason.
+/// A parameter that is invalid, or that asks for something that does not exist, with the reason.
 #[derive(Debug)]
 pub struct InvalidQuery {
     pub(crate) status: StatusCode,
@@ -196,8 +197,10 @@ fn find_engine(engine: &str, state: &State) -> Result<Arc<EngineSlot>, InvalidQu
         [slot] => Ok(Arc::clone(slot)),
         [] => {
             let all: Vec<&Arc<EngineSlot>> = known.iter().collect();
-            let names = if all.is_empty() { "none yet".to_owned() } else { names(&all) };
-            let error = format!("engine={engine} is unknown; the engines are {names}");
+            let error = match all.as_slice() {
+                [] => "there is no engine yet; add a --source, or start a publisher".to_owned(),
+                all => format!("engine={engine} is unknown; the engines are {}", names(all)),
+            };
             Err(InvalidQuery::new(StatusCode::NOT_FOUND, "engine", error))
         }
         several => {
@@ -220,5 +223,12 @@ mod tests {
         let name = EngineName::new("n", "1", "test");
         state.add(&trtllm_engines::SourceIndex::new(1), name, trtllm_engines::EngineOrigin::default(), None);
         assert_eq!(not_ready(&state), None);
+    }
+
+    #[test]
+    fn without_any_engine_no_name_of_one_is_called_unknown() {
+        let error = model(&State::new(Vec::new()), "").unwrap_err();
+        assert_eq!(error.status, StatusCode::NOT_FOUND);
+        assert!(error.error.starts_with("there is no engine yet"), "{}", error.error);
     }
 }
