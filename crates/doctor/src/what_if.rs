@@ -6,7 +6,7 @@ use serde_json::json;
 use trtllm_what_if::{Answer, Change, Forecast, MeasuredEngine, Range, ask};
 
 use crate::cli::{ReportFormat, WhatIfArgs};
-use crate::exporters::api::{Model, model};
+use crate::exporters::api::{self, Model};
 use crate::exporters::client::targets;
 use crate::recording;
 use trtllm_config::ConfigError;
@@ -18,56 +18,56 @@ const REFUSED: u8 = 3;
 /// Prints the answer and returns the exit code. Fails if the command line is invalid or the exporter does not answer.
 pub fn run(arguments: &WhatIfArgs) -> Result<u8, ConfigError> {
     let change = change(arguments)?;
-    let model = match &arguments.past.recording {
+    let engine = match &arguments.past.recording {
         Some(directory) => recording::model(directory, arguments.past.at_us, arguments.engine.as_deref())?,
-        None => runtime("what-if")?.block_on(read(arguments))?,
+        None => runtime("what-if")?.block_on(read_model(arguments))?,
     };
-    let answer = ask(&model.measured, &change);
+    let answer = ask(&engine.measured, &change);
     match arguments.format {
         ReportFormat::Json => {
-            let mut text = json!(answer);
-            text["engine"] = json!({"model": model.model, "version": model.version, "labels": model.labels});
-            print_json(&format!("{text}\n"));
+            let mut report = json!(answer);
+            report["engine"] = json!({"model": engine.model, "version": engine.version, "labels": engine.labels});
+            print_json(&format!("{report}\n"));
         }
-        ReportFormat::Text => print(&text(&model, arguments, &answer)),
+        ReportFormat::Text => print(&text_report(&engine, arguments, &answer)),
     }
     Ok(if answer.supported { 0 } else { REFUSED })
 }
 
 fn change(arguments: &WhatIfArgs) -> Result<Change, ConfigError> {
     let mut change = Change::default();
-    for text in &arguments.set {
-        change.set(text).map_err(|why| ConfigError::flag("--set", text, why))?;
+    for setting in &arguments.set {
+        change.set(setting).map_err(|why| ConfigError::flag("--set", setting, why))?;
     }
     change.set_rate(&arguments.rate).map_err(|why| ConfigError::flag("--rate", &arguments.rate, why))?;
     Ok(change)
 }
 
-async fn read(arguments: &WhatIfArgs) -> Result<Model, ConfigError> {
+async fn read_model(arguments: &WhatIfArgs) -> Result<Model, ConfigError> {
     let [target] = &targets(&arguments.connection).await?[..] else {
         let urls = arguments.connection.urls.join(" ");
         return Err(ConfigError::flag("URL", urls, "what-if asks one exporter; give one URL"));
     };
-    model(target, arguments.engine.as_deref()).await
+    api::model(target, arguments.engine.as_deref()).await
 }
 
-fn text(model: &Model, arguments: &WhatIfArgs, answer: &Answer) -> String {
+fn text_report(engine: &Model, arguments: &WhatIfArgs, answer: &Answer) -> String {
     let rate = (arguments.rate != "1x").then(|| format!("rate {}", arguments.rate));
     let changes = arguments.set.iter().cloned().chain(rate).collect::<Vec<_>>().join(", ");
     let changes = if changes.is_empty() { "nothing changed".to_owned() } else { changes };
-    let mut text = format!("{}: {changes}\n", model.name());
+    let mut report = format!("{}: {changes}\n", engine.name());
     if let Some(reason) = &answer.reason {
-        text += &format!("no answer: {reason}\n");
+        report += &format!("no answer: {reason}\n");
     }
     let columns = [("measured", &answer.measured), ("now", &answer.now), ("then", &answer.then)];
     let columns: Vec<(&str, &Forecast)> =
         columns.into_iter().filter_map(|(name, forecast)| Some((name, forecast.as_ref()?))).collect();
     if columns.is_empty() {
-        return text;
+        return report;
     }
     let mut row = |name: &str, cells: Vec<String>| {
-        text += format!("{name:18}{}", cells.iter().map(|cell| format!("{cell:>26}")).collect::<String>()).trim_end();
-        text.push('\n');
+        report += format!("{name:18}{}", cells.iter().map(|cell| format!("{cell:>26}")).collect::<String>()).trim_end();
+        report.push('\n');
     };
     row("", columns.iter().map(|(name, _)| (*name).to_owned()).collect());
     for (name, unit, of) in ROWS {
@@ -76,16 +76,16 @@ fn text(model: &Model, arguments: &WhatIfArgs, answer: &Answer) -> String {
             row(name, cells.iter().map(|cell| cell.map_or("-".to_owned(), |range| shown(&range, *unit))).collect());
         }
     }
-    let MeasuredEngine { span_seconds, last_request_seconds: last, .. } = model.measured;
+    let MeasuredEngine { span_seconds, last_request_seconds: last, .. } = engine.measured;
     if let Some(last) = last.filter(|_| answer.measured.is_some()) {
-        text += &format!("measured over {}, the last request {} ago\n", about(span_seconds), about(last));
+        report += &format!("measured over {}, the last request {} ago\n", about(span_seconds), about(last));
     }
     if answer.then.is_some_and(|then| !then.stable) {
-        text += "unstable: more requests would arrive than end, so there are no latencies\n";
+        report += "unstable: more requests would arrive than end, so there are no latencies\n";
     } else if answer.then.is_some() {
-        text += "in brackets: intervals of 90 %\n";
+        report += "in brackets: intervals of 90 %\n";
     }
-    text
+    report
 }
 
 /// A time for people.
