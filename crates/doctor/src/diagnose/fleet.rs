@@ -176,7 +176,7 @@ async fn query(target: &Target, query: &str) -> Result<Vec<Series>, Failure> {
     let query = form_urlencoded::Serializer::new(String::new()).append_pair("query", query).finish();
     let body = target.client().get(&format!("{prefix}/api/v1/query?{query}")).await?;
     let answer: Answer = serde_json::from_slice(&body)
-        .map_err(|error| Failure::Unanswered(format!("/api/v1/query is not that of a Prometheus: {error}")))?;
+        .map_err(|error| Failure::NoUsableAnswer(format!("/api/v1/query is not that of a Prometheus: {error}")))?;
     Ok(answer.data.result)
 }
 

@@ -112,7 +112,7 @@ async fn ask_server(access: Access, model: Option<String>, starting: bool) -> So
         Err(Failure::Status(404 | 405 | 410)) => answer.reached = Reached::Other,
         // Go on, because the answer of /health says more.
         Err(Failure::Status(status)) => answer.version_status = Some(status),
-        Err(Failure::Unanswered(why)) => answer.reached = Reached::No(why),
+        Err(Failure::NoUsableAnswer(why)) => answer.reached = Reached::No(why),
         Err(failure @ Failure::Starting) => {
             (answer.reached, answer.starting) = (Reached::No(failure.to_string()), true);
         }
@@ -123,12 +123,12 @@ async fn ask_server(access: Access, model: Option<String>, starting: bool) -> So
     answer.health = match client.get("/health").await {
         Ok(_) => Some(200),
         Err(Failure::Status(status)) => Some(status),
-        Err(Failure::Unanswered(_) | Failure::Starting) => None,
+        Err(Failure::NoUsableAnswer(_) | Failure::Starting) => None,
     };
     answer.server_page = match client.get(server_page::PATH).await {
         Ok(body) => Some(Ok(String::from_utf8_lossy(&body).into_owned())),
         Err(Failure::Status(status)) => Some(Err(status)),
-        Err(Failure::Unanswered(_) | Failure::Starting) => None,
+        Err(Failure::NoUsableAnswer(_) | Failure::Starting) => None,
     };
     answer
 }

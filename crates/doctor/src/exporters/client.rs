@@ -132,8 +132,8 @@ pub(crate) enum Failure {
     Status(u16),
     /// The server says that its model loads.
     Starting,
-    /// No connection, no answer in time, or a broken answer.
-    Unanswered(String),
+    /// No connection, no answer in time, or an answer that is broken or has another form.
+    NoUsableAnswer(String),
 }
 
 impl std::fmt::Display for Failure {
@@ -141,7 +141,7 @@ impl std::fmt::Display for Failure {
         match self {
             Self::Status(status) => write!(out, "status {status}"),
             Self::Starting => out.write_str("the model loads"),
-            Self::Unanswered(why) => write!(out, "{why}"),
+            Self::NoUsableAnswer(why) => write!(out, "{why}"),
         }
     }
 }
@@ -165,13 +165,13 @@ impl Client {
                 Failure::Status(status)
             }
             SourceError::Starting { .. } => Failure::Starting,
-            SourceError::Connect { cause, .. } => Failure::Unanswered(format!("cannot connect: {cause}")),
-            SourceError::Io { cause, .. } => Failure::Unanswered(format!("reading failed: {cause}")),
-            SourceError::Timeout { after, .. } => Failure::Unanswered(format!("no answer within {after:?}")),
+            SourceError::Connect { cause, .. } => Failure::NoUsableAnswer(format!("cannot connect: {cause}")),
+            SourceError::Io { cause, .. } => Failure::NoUsableAnswer(format!("reading failed: {cause}")),
+            SourceError::Timeout { after, .. } => Failure::NoUsableAnswer(format!("no answer within {after:?}")),
             SourceError::Token { path, cause } => {
-                Failure::Unanswered(format!("cannot read the token in {}: {cause}", path.display()))
+                Failure::NoUsableAnswer(format!("cannot read the token in {}: {cause}", path.display()))
             }
-            error => Failure::Unanswered(error.to_string()),
+            error => Failure::NoUsableAnswer(error.to_string()),
         })
     }
 }
