@@ -1,4 +1,5 @@
-//! The command line as typed. Each flag can also be set by the environment variable `TRTLLM_EXPORTER_<FLAG>` ([`command`]).
+//! The command line as typed. Each flag can also be set by the environment variable
+//! `TRTLLM_EXPORTER_<FLAG>` ([`command`]).
 
 mod limits;
 mod parsing;
@@ -30,6 +31,15 @@ pub use variables::command;
 
 /// The default ingest socket.
 pub const DEFAULT_SOCKET: &str = "/run/trtllm-exporter/ingest.sock";
+
+/// The values of --metrics.compat.
+const COMPAT_SETS: [(&str, fn(&mut CompatSets) -> &mut bool); 5] = [
+    ("trtllm", |sets| &mut sets.trtllm),
+    ("vllm", |sets| &mut sets.vllm),
+    ("triton-core", |sets| &mut sets.triton_core),
+    ("dcgm", |sets| &mut sets.dcgm),
+    ("spec", |sets| &mut sets.spec),
+];
 
 /// Prometheus exporter for NVIDIA TensorRT-LLM engines and their GPUs.
 #[derive(Debug, Parser)]
@@ -98,7 +108,7 @@ pub struct Cli {
     pub systemd_socket: bool,
 
     /// Maximum number of concurrent requests; further ones get 503. 0 means no limit
-    #[arg(long = "web.max-requests", value_name = "N", default_value_t = MAX_REQUESTS, value_parser = whole::<usize>)]
+    #[arg(long = "web.max-requests", value_name = "N", default_value_t = MAX_REQUESTS, value_parser = integer::<usize>)]
     pub max_requests: usize,
 
     /// Host names that clients may use for the pages and /api (repeatable), against DNS rebinding. IP addresses, localhost and
@@ -165,15 +175,15 @@ pub struct Cli {
     pub profile: Profile,
 
     /// Additional metric names of other exporters: trtllm (trtllm-serve), vllm (vllm:*), triton-core (nv_inference_*), dcgm (DCGM_FI_*), spec
-    #[arg(long = "metrics.compat", value_name = "LIST", value_delimiter = ',', value_parser = ["trtllm", "vllm", "triton-core", "dcgm", "spec"])]
+    #[arg(long = "metrics.compat", value_name = "LIST", value_delimiter = ',', value_parser = COMPAT_SETS.map(|(name, _)| name))]
     pub compat: Vec<String>,
 
     /// User id that may publish to ingest sockets (repeatable). Default: everybody who may open the socket
-    #[arg(long = "ingest.allow-uid", value_name = "UID", value_parser = whole::<u32>, value_delimiter = ',')]
+    #[arg(long = "ingest.allow-uid", value_name = "UID", value_parser = integer::<u32>, value_delimiter = ',')]
     pub allow_uid: Vec<u32>,
 
-    /// Time after which an engine is forgotten whose publishers have left an ingest socket, or that auto no longer finds: its
-    /// series end. Below 24h, its alerts end then, too, although it is still down
+    /// Time to keep an engine's series after its last publisher has left, or auto or kubernetes: last found it. Below 24h, its
+    /// alerts end early
     #[arg(long = "engine.forget-after", value_name = "D", default_value = "25h", value_parser = duration, allow_hyphen_values = true)]
     pub forget_after: Duration,
 
@@ -253,7 +263,7 @@ impl Cli {
             None if self.source.is_empty() => Ok(None),
             None => {
                 let engines = config::from_flags(&self.source, &self.model, &self.model_version, self.objectives)?;
-                hosted(engines).map(Some)
+                reject_executor_if_not_built(engines).map(Some)
             }
         }
     }
@@ -268,14 +278,11 @@ impl Cli {
     /// The sets of additional metric names that --metrics.compat selects.
     #[must_use]
     pub fn compat_sets(&self) -> CompatSets {
-        let selected = |set| self.compat.iter().any(|name| name == set);
-        CompatSets {
-            trtllm: selected("trtllm"),
-            vllm: selected("vllm"),
-            triton_core: selected("triton-core"),
-            dcgm: selected("dcgm"),
-            spec: selected("spec"),
+        let mut sets = CompatSets::default();
+        for (name, set) in COMPAT_SETS {
+            *set(&mut sets) = self.compat.iter().any(|selected| selected == name);
         }
+        sets
     }
 
     /// The addresses of --web.health-address. Fails if one is invalid.
@@ -299,19 +306,19 @@ impl Cli {
     }
 }
 
-/// Reads and checks `--config.file`, or returns its first mistake. A start, a reload and check-config accept the same files,
-/// because all three call this.
+/// Reads and checks `--config.file`, or returns its first mistake. A start, a reload and check-config accept the same
+/// files, because all three call this.
 pub fn read_file(path: &Path) -> Result<Vec<EngineConfig>, ConfigError> {
-    hosted(config::read_file(path)?)
+    reject_executor_if_not_built(config::read_file(path)?)
 }
 
 /// The same engines. Fails if this program is built without the Executor, and one of them needs it.
-fn hosted(engines: Vec<EngineConfig>) -> Result<Vec<EngineConfig>, ConfigError> {
-    let hosted = |engine: &EngineConfig| match &engine.source {
+fn reject_executor_if_not_built(engines: Vec<EngineConfig>) -> Result<Vec<EngineConfig>, ConfigError> {
+    let executor_directory = |engine: &EngineConfig| match &engine.source {
         SourceSpec::Executor(hosting) => Some(hosting.engine.clone()),
         _ => None,
     };
-    match engines.iter().find_map(hosted).filter(|_| !cfg!(feature = "executor")) {
+    match engines.iter().find_map(executor_directory).filter(|_| !cfg!(feature = "executor")) {
         Some(directory) => Err(ConfigError::Other(format!(
             "executor:{directory}: this build has no Executor; build it with the feature \"executor\""
         ))),
@@ -345,7 +352,7 @@ fn duration(text: &str) -> Result<Duration, String> {
     humantime::parse_duration(text).map_err(|_| "this is not a duration; write 100ms, 5s or 1m".to_owned())
 }
 
-fn whole<T: FromStr>(text: &str) -> Result<T, String> {
+fn integer<T: FromStr>(text: &str) -> Result<T, String> {
     text.parse().map_err(|_| "this is not a whole number; write a number such as 1000".to_owned())
 }
 
