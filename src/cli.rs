@@ -32,8 +32,10 @@ pub use variables::command;
 /// The default ingest socket.
 pub const DEFAULT_SOCKET: &str = "/run/trtllm-exporter/ingest.sock";
 
-/// The values of --metrics.compat.
-const COMPAT_SETS: [(&str, fn(&mut CompatSets) -> &mut bool); 5] = [
+/// A value of --metrics.compat, and the set of families that it adds.
+type CompatSet = (&'static str, fn(&mut CompatSets) -> &mut bool);
+
+const COMPAT_SETS: [CompatSet; 5] = [
     ("trtllm", |sets| &mut sets.trtllm),
     ("vllm", |sets| &mut sets.vllm),
     ("triton-core", |sets| &mut sets.triton_core),

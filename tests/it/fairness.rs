@@ -220,8 +220,9 @@ fn kinds_of_input_that_are_flooded_cost_honest_peers_of_each_kind_nothing() {
 fn endless_xids_fill_neither_the_log_nor_the_page() {
     let codes = |number: u64| (1..=number).map(|code| code.to_string()).collect::<Vec<_>>().join(",");
     let standin = Standin::new("gpus=1\n");
-    let daemon = Launch::new().gpus(&standin).start(&["--source", "replay:/dev/null"]);
-    daemon.until_shown("nv_gpu_utilization", &[], true);
+    let daemon = Launch::new().gpus(&standin).start(&["--source", "replay:/dev/null", "--metrics.compat", "dcgm"]);
+    // From then on, errors of the GPU are events.
+    daemon.until_shown("DCGM_FI_DEV_XID_ERRORS", &[], true);
     standin.set(&format!("gpus=1\ngpu.0.xids={}\n", codes(400)));
     // The page shows at most 64 codes. The check after the log lines ensures that no further code appears.
     let seen =

@@ -205,7 +205,7 @@ fn replay(path: &Path, engine: Option<&str>) -> (Seen, u64) {
     let (path, engine) = (path.to_owned(), engine.map(str::to_owned));
     let whole = async move {
         let open = move |path: &Path| Playback::open(path, engine.as_deref(), Pace::Recorded(f64::INFINITY));
-        let (mut source, mut torn) = (Blocking::open(path, open).await.unwrap(), 0);
+        let (mut source, mut torn) = (Blocking::replay(path, open).await.unwrap(), 0);
         let mut batch = Batch::default();
         loop {
             let presence = source.poll(&mut batch).await.unwrap();
