@@ -187,7 +187,7 @@ fn a_dry_run_prints_what_a_start_would_use_and_starts_nothing() {
     assert!(!socket.exists() && !port_file.exists());
     let text = printed(&["--dry-run", "--source", "otlp:127.0.0.1:4317", "--otlp.endpoint", "http://otel:4318"]);
     assert!(text.contains("from otlp:127.0.0.1:4317, spans are forwarded to http://otel:4318\n"), "{text}");
-    let text = printed(&["--dry-run", "--source", "auto"]);
+    let text = String::from_utf8(Launch::new().run(&["--dry-run", "--source", "auto"]).stdout).unwrap();
     assert!(text.contains("from auto, at the ports [8000]") && text.contains("\nfiles of flags:\n  none\n"), "{text}");
 }
 

@@ -39,11 +39,6 @@ pub struct RequestFold {
 }
 
 impl RequestFold {
-    /// Notes whether the source is a trtllm-serve, whose metrics may come later.
-    pub fn may_have_server_metrics(&mut self, may_have: bool) {
-        self.choices.may_have_server_metrics = may_have;
-    }
-
     /// Folds the row that reports a request complete, with the request's lifecycle if it is known. `is_sampled`: not all requests
     /// have rows, so this one is not judged by objectives.
     pub(crate) fn absorb_complete_row(
@@ -209,10 +204,10 @@ impl RequestFold {
         tokens.prompt = tokens.prompt.map(|total| total.max(server.prompt_tokens.unwrap_or(0)));
         tokens.generation = tokens.generation.map(|total| total.max(server.generation_tokens.unwrap_or(0)));
         self.totals.server = Arc::new(ServerTotals { config: metrics.config.clone(), ..ServerTotals::default() });
-        if self.choices.taken(Quantity::Reasons) != Some(Source::Entries) {
+        let is_from_server = |quantity: Quantity| self.choices.taken(quantity) == Some(Source::Server);
+        if self.choices.taken(Quantity::Reasons).is_none() || is_from_server(Quantity::Reasons) {
             self.totals.finished = None;
         }
-        let is_from_server = |quantity: Quantity| self.choices.taken(quantity) == Some(Source::Server);
         if is_from_server(Quantity::Times) {
             self.totals.source = None;
         }
@@ -546,28 +541,17 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_waits_for_the_page_of_its_server_also_after_a_restart_and_never_for_long() {
+    fn an_entry_waits_for_the_page_of_its_server_after_a_restart_and_never_for_long() {
         let (mut fold, now) = (RequestFold::default(), Instant::now());
-        fold.may_have_server_metrics(true);
-        let family = "trtllm_time_per_output_token_seconds";
-        for requests in [1.0, 2.0] {
-            fold.absorb_perf_metrics(&timed(10.25), Source::Entries, now, &mut ());
-            followed(&mut fold, now, &mut Judge::default());
-            for count in [0, 1] {
-                let page = format!("{family}_bucket{{le=\"+Inf\"}} {count}\n{family}_sum {count}\n");
-                let page = trtllm_sources::prometheus_text::parse_server_metrics(page.as_bytes()).unwrap();
-                fold.absorb_server_metrics(&page, now, &mut ());
-            }
-            fold.settle(0, now + DECIDED_WITHIN, &mut ());
-            assert_eq!(fold.totals.times.time_per_output_token.sum(), requests, "from the page");
-            fold.restart(&mut ());
-        }
+        let metrics = ServerMetrics { scheduled_batch_size: Some(0), ..ServerMetrics::default() };
+        fold.absorb_server_metrics(&metrics, now, &mut ());
+        fold.restart(&mut ());
         fold.absorb_perf_metrics(&timed(10.25), Source::Entries, now, &mut ());
         let several = ServerMetrics { several_frontends: true, ..ServerMetrics::default() };
         fold.absorb_server_metrics(&several, now, &mut ());
-        assert_eq!(fold.totals.times.e2e_latency.count(), 2);
+        assert_eq!(fold.totals.times.e2e_latency.count(), 0);
         fold.settle(0, now + DECIDED_WITHIN, &mut ());
-        assert_eq!(fold.totals.times.e2e_latency.count(), 3);
+        assert_eq!(fold.totals.times.e2e_latency.count(), 1);
     }
 
     #[test]

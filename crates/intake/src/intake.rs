@@ -235,11 +235,9 @@ impl Intake {
         // A recording has a line of its own for the end of each poll: [`Entry::Settled`].
         if self.replayed.is_none() {
             settle(engine, batch.from_ring, batch.drained_unparsed, at);
-            if batch.ended {
-                engine.observed.settle_all(at.instant);
-            }
         }
         if batch.ended {
+            engine.observed.settle_all(at.instant);
             engine.observed.fold.finish();
         }
         if let Some(about) = batch.about.take() {
@@ -413,7 +411,6 @@ impl Intake {
 fn set_kind(engine: &mut Engine, kind: &str) {
     engine.source.only_requests = has_only_requests(kind);
     engine.source.only_log = is_iteration_log(kind);
-    engine.observed.fold.requests.may_have_server_metrics(kind == "trtllm-serve");
 }
 
 /// Keeps a copy of a record for the API, unless it is one of the first `not_kept` of its poll.

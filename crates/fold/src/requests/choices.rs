@@ -24,8 +24,8 @@
 //! | open | all waits in one queue | each quantity is taken from the best source that has told it. What waited counts. *Decided* |
 //! | decided | counts if the quantity is taken from this source. The first that tells a quantity which nobody told is taken | – |
 //!
-//! Entries may come until the server is known to have none, or its spans came first. Rows may come after the first one, also of an engine
-//! before a restart, spans if the exporter receives those of the server, and the server's metrics from each trtllm-serve.
+//! Entries may come until the server is known to have none, or its spans came first. Rows and the server's metrics may come after the
+//! first ones, also of an engine before a restart, and spans if the exporter receives those of the server.
 //!
 //! If the server had counted more requests than entries or spans came some seconds later, some have no entry, or a request has several
 //! answers (`n` above 1), each with its own times at the server. Then the server is taken before these, so that times, outcomes and finish
@@ -108,8 +108,6 @@ pub(crate) struct Choices {
     /// The engine sends rows of its requests.
     pub(crate) has_rows: bool,
     has_server_metrics: bool,
-    /// The source is a trtllm-serve.
-    pub(crate) may_have_server_metrics: bool,
     /// Entries and spans with times since the first reading of the server's metrics, and the requests in its histograms.
     entries: u64,
     server_requests: u64,
@@ -122,12 +120,7 @@ pub(crate) struct Choices {
 impl Choices {
     /// The choices after a restart of the engine.
     pub(crate) fn next(&self) -> Self {
-        Self {
-            has_rows: self.has_rows,
-            has_server_metrics: self.has_server_metrics,
-            may_have_server_metrics: self.may_have_server_metrics,
-            ..Self::default()
-        }
+        Self { has_rows: self.has_rows, has_server_metrics: self.has_server_metrics, ..Self::default() }
     }
 
     pub(crate) fn taken(&self, quantity: Quantity) -> Option<Source> {
@@ -201,7 +194,7 @@ impl Choices {
             Source::Entries => !self.without_entries && self.first != Some(Source::Spans),
             Source::Spans => self.has_spans && self.first != Some(Source::Entries),
             Source::Rows => self.has_rows,
-            Source::Server => self.may_have_server_metrics || self.has_server_metrics,
+            Source::Server => self.has_server_metrics,
         }
     }
 
