@@ -235,9 +235,11 @@ impl Intake {
         // A recording has a line of its own for the end of each poll: [`Entry::Settled`].
         if self.replayed.is_none() {
             settle(engine, batch.from_ring, batch.drained_unparsed, at);
+            if batch.ended {
+                engine.observed.settle_all(at.instant);
+            }
         }
         if batch.ended {
-            engine.observed.settle_all(at.instant);
             engine.observed.fold.finish();
         }
         if let Some(about) = batch.about.take() {
