@@ -97,7 +97,7 @@ iterations_only() { # the preload reads the request statistics that the host lea
     start_sidecar "$socket" || return 1
     if preloaded plain "$work/plain/host" iterations; then
         result=2
-        ! patience=10 until_metric nv_llm_output_token_len_count 5 || result=0
+        ! patience=30 until_metric nv_llm_output_token_len_count 5 || result=0
     fi
     stop_sidecar
     return $result
