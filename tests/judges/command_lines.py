@@ -58,7 +58,7 @@ def own_finding(program, words, binary):
     arguments = ["--dry-run", *words] if starts else words if own else [*words, "--help"]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("TRTLLM_EXPORTER_")}
     path = os.path.join(os.path.dirname(binary), program)
-    # With --help after it, a word that is no command is not an error.
+    # `help COMMAND` refuses an unknown command in each of the two programs.
     for arguments in [arguments] if own else [["help", words[0]], arguments]:
         tried = subprocess.run([path, *arguments], capture_output=True, text=True, env=environment, timeout=60)
         if tried.returncode:

@@ -81,7 +81,7 @@ fn text_report(engine: &Model, arguments: &WhatIfArgs, answer: &Answer) -> Strin
         report += &format!("measured over {}, the last request {} ago\n", about(span_seconds), about(last));
     }
     if answer.then.is_some_and(|then| !then.stable) {
-        report += "unstable: more requests would arrive than end, so there are no latencies\n";
+        report += "unstable: requests would arrive faster than they end, so there are no latencies\n";
     } else if answer.then.is_some() {
         report += "in brackets: intervals of 90 %\n";
     }

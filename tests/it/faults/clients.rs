@@ -114,7 +114,7 @@ pub(super) fn hostile_requests(scene: &Scene) {
                 scene.send(&bytes);
             }
         }
-        // The exporter counts a request that is no HTTP after the response.
+        // The exporter answers a malformed request first, and counts it afterwards.
         until(|| ensure(refused() == before + 3, || format!("{} instead of {before} + 3", refused())));
         let answered = requests().into_iter().map(|(name, bytes, expected)| (name, scene.send(&bytes), expected));
         let wrong: Vec<_> = answered.filter(|(_, status, expected)| status != expected).collect();

@@ -306,7 +306,8 @@ mod tests {
 
     #[test]
     fn the_server_is_taken_where_it_counts_more_requests_than_come_one_by_one() {
-        // One request with `answers` ends each second, and is told `late` seconds afterwards. The server is read every 5 s.
+        // Each second, one request with this many answers ends. Its entry or span comes `late` seconds later. The
+        // server is read every 5 s.
         let taken = |source: Source, answers: u64, late: u64, first_reading: u64| {
             let (mut choices, start) = (Choices::default(), Instant::now());
             choices.note_server_metrics(&ServerMetrics::default(), 0, start);
