@@ -40,7 +40,7 @@ fn run(cli: &Cli) -> Result<(), StartError> {
         Some(Command::Man) => command_line::manual_page(cli::command(), include_str!("man.roff")),
         Some(Command::Completions { shell }) => command_line::completions(*shell, cli::command()),
         Some(Command::Init(arguments)) => tools::init::run(arguments)?,
-        None if cli.source.iter().any(|source| source == tools::catalog::LIST_SCENARIOS) => {
+        None if cli.sources.source.iter().any(|source| source == tools::catalog::LIST_SCENARIOS) => {
             tools::catalog::print_scenarios(CatalogFormat::Markdown, false);
         }
         None if cli.dry_run => tools::dry_run::run(cli, &start::prepare(cli)?.engines),

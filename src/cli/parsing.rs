@@ -30,12 +30,12 @@ impl Cli {
         let matches = command_line::parse(&command, &arguments)?;
         let mut cli = Self::from_arg_matches(&matches).map_err(|error| ConfigError::Other(error.to_string()))?;
         // Helm charts pass an empty value for a flag that is not set.
-        for path in [&mut cli.bench_report, &mut cli.web_config_file, &mut cli.record_dir] {
+        for path in [&mut cli.sources.bench_report, &mut cli.web.web_config_file, &mut cli.record.dir] {
             *path = path.take().filter(|path| !path.as_os_str().is_empty());
         }
         cli.split_variables(&matches);
         for (id, flag) in [("model", "--model"), ("model_version", "--model-version")] {
-            if matches.value_source(id) == Some(ValueSource::CommandLine) && cli.source.is_empty() {
+            if matches.value_source(id) == Some(ValueSource::CommandLine) && cli.sources.source.is_empty() {
                 return Err(ConfigError::Other(format!(
                     "{flag} names the engine of a --source, but there is none; add --source or remove the flag"
                 )));
@@ -43,7 +43,7 @@ impl Cli {
         }
         if let Some(super::Command::CheckConfig { file }) = &cli.command {
             // The file is checked as if the exporter started with it.
-            cli.config_file = Some(file.clone());
+            cli.sources.config_file = Some(file.clone());
         }
         if matches!(cli.command, None | Some(super::Command::CheckConfig { .. })) {
             variables::check().map_err(ConfigError::Other)?;
@@ -56,9 +56,9 @@ impl Cli {
         let is_variable = |matches: &ArgMatches, id| matches.value_source(id) == Some(ValueSource::EnvVariable);
         let between_names: fn(char) -> bool = |letter| matches!(letter, '\n' | ',');
         for (id, values, separator) in [
-            ("source", &mut self.source, char::is_whitespace as fn(char) -> bool),
-            ("model", &mut self.model, between_names),
-            ("model_version", &mut self.model_version, between_names),
+            ("source", &mut self.sources.source, char::is_whitespace as fn(char) -> bool),
+            ("model", &mut self.sources.model, between_names),
+            ("model_version", &mut self.sources.model_version, between_names),
         ] {
             if is_variable(matches, id) {
                 split(values, separator);

@@ -103,8 +103,8 @@ impl Drivers {
         let mut drivers = Self {
             tasks: JoinSet::new(),
             sources: Vec::new(),
-            schedule: Schedule { interval: cli.poll_interval, timeout: cli.poll_timeout },
-            stale_after: cli.stale_after,
+            schedule: Schedule { interval: cli.poll.interval, timeout: cli.poll.timeout },
+            stale_after: cli.poll.stale_after,
             sockets,
             state: Arc::clone(state),
             heartbeats: Arc::clone(heartbeats),

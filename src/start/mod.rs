@@ -74,7 +74,7 @@ async fn serve(cli: &Cli, engines: Vec<EngineConfig>, web: Option<WebConfig>) ->
     let mut signal = pin!(shutdown::signals()?);
     let (mut release, mut resume) = shutdown::gpu_signals()?;
     let (read, mut configurations) = mpsc::channel(1);
-    tokio::spawn(read_again(shutdown::hangups()?, cli.config_file.clone(), cli::read_file, read));
+    tokio::spawn(read_again(shutdown::hangups()?, cli.sources.config_file.clone(), cli::read_file, read));
     let (trigger, stop) = shutdown::channel();
     let mut daemon = tokio::select! {
         daemon = start(cli, engines, web, stop) => daemon?,
@@ -170,21 +170,21 @@ async fn start(
 ) -> Result<Daemon, StartError> {
     // Without --web.systemd-socket, every Unix socket from systemd is for ingest: a reload may add the source that uses it.
     let is_ingest = |path: &Path| {
-        !cli.systemd_socket || engines.iter().any(|engine| engine.source == SourceSpec::Socket(path.to_owned()))
+        !cli.web.systemd_socket || engines.iter().any(|engine| engine.source == SourceSpec::Socket(path.to_owned()))
     };
     let (passed, activated) = listen::from_systemd(is_ingest)?;
-    if cli.systemd_socket && passed.is_empty() {
+    if cli.web.systemd_socket && passed.is_empty() {
         return Err(BindError::NoneFromSystemd.into());
     }
-    let listeners = if cli.systemd_socket {
+    let listeners = if cli.web.systemd_socket {
         passed
     } else {
         if !passed.is_empty() {
             tracing::warn!(remedy = "set --web.systemd-socket", "systemd passed a socket for the metrics page");
         }
-        listen::bind(&cli.listen_address, "--web.listen-address").await?
+        listen::bind(&cli.web.listen_address, "--web.listen-address").await?
     };
-    let health_listeners = listen::bind(&cli.health_addresses()?, "--web.health-address").await?;
+    let health_listeners = listen::bind(&cli.web.health_addresses()?, "--web.health-address").await?;
     let addresses = |of: &[Listener]| -> Vec<String> {
         of.iter().filter_map(Listener::address).map(|address| address.to_string()).collect()
     };
@@ -196,7 +196,7 @@ async fn start(
     // A few more connections wait for a slot.
     let max_publishers = (quarter - quarter / 8).clamp(2, MAX_PUBLISHERS);
     let (state, heartbeats) = (Arc::new(State::new(Vec::new())), Arc::default());
-    if cli.config_file.is_some() {
+    if cli.sources.config_file.is_some() {
         *state.config_reload.lock() = Some(true);
     }
     let refused = state.refused_publishers.clone();
@@ -226,13 +226,13 @@ async fn start(
     let gpus = start_gpus(cli, &state).await?;
 
     // Scripts wait for this file, so write it only when the start-up has succeeded.
-    if let Some(path) = &cli.port_file {
+    if let Some(path) = &cli.web.port_file {
         let written = small_file::replace(path, (addresses.join("\n") + "\n").as_bytes(), 0o666);
         written.map_err(|cause| StartError::PortFile { path: path.clone(), cause })?;
     }
     tracing::info!(version = build::VERSION, revision = build::REVISION, "trtllm-exporter started");
     for address in &addresses {
-        tracing::info!(%address, path = %cli.telemetry_path, tls, "listening");
+        tracing::info!(%address, path = %cli.web.telemetry_path, tls, "listening");
     }
     for address in health_addresses {
         tracing::info!(%address, "listening for health checks");
@@ -285,11 +285,11 @@ fn pages(
 ) -> HttpServer {
     let metrics = Arc::new(HttpMetrics::new());
     let options = RouterOptions {
-        telemetry_path: cli.telemetry_path.clone(),
+        telemetry_path: cli.web.telemetry_path.clone(),
         compat: cli.compat_sets(),
         profile: cli.profile,
-        max_requests: cli.max_requests,
-        allowed_hosts: cli.allowed_hosts.clone(),
+        max_requests: cli.web.max_requests,
+        allowed_hosts: cli.web.allowed_hosts.clone(),
     };
     let mut router = router::all(state, options, &metrics, heartbeats);
     let mut tls = None;
@@ -326,17 +326,17 @@ fn start_recorder(cli: &Cli, state: &State) -> Result<Option<Arc<Recorder>>, Rec
 }
 
 async fn start_gpus(cli: &Cli, state: &Arc<State>) -> Result<Option<GpuHandle>, StartError> {
-    if cli.gpu == GpuMode::Off {
+    if cli.gpu.mode == GpuMode::Off {
         return Ok(None);
     }
     let config = GpuConfig {
-        mode: cli.gpu,
-        library: cli.gpu_library.clone(),
-        interval: cli.gpu_interval,
-        uuids: cli.gpu_uuid.clone(),
-        per_process: cli.gpu_processes,
+        mode: cli.gpu.mode,
+        library: cli.gpu.library.clone(),
+        interval: cli.gpu.interval,
+        uuids: cli.gpu.uuids.clone(),
+        per_process: cli.gpu.processes,
         pids: knows_processes(Path::new("/proc")),
-        pod_resources: Some(&cli.gpu_pod_resources).filter(|path| !path.is_empty()).map(PathBuf::from),
+        pod_resources: Some(&cli.gpu.pod_resources).filter(|path| !path.is_empty()).map(PathBuf::from),
         own_pod: engine_gpus::own_pod(),
         ..GpuConfig::default()
     };

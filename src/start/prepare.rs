@@ -56,23 +56,23 @@ pub struct Prepared {
 pub fn prepare(cli: &Cli) -> Result<Prepared, ConfigError> {
     cli.check()?;
     // Without a source, engines can still publish to the default ingest socket.
-    let default = || vec![EngineConfig::default_socket(Path::new(DEFAULT_SOCKET), cli.objectives)];
-    let mut engines = cli.engines()?.unwrap_or_else(default);
-    if let Some(report) = cli.bench_report()? {
+    let default = || vec![EngineConfig::default_socket(Path::new(DEFAULT_SOCKET), cli.sources.objectives)];
+    let mut engines = cli.sources.engines()?.unwrap_or_else(default);
+    if let Some(report) = cli.sources.bench_report()? {
         engines.iter_mut().for_each(|engine| engine.bench_report = Some(Arc::clone(&report)));
     }
-    if cli.gpu_hour_cost.is_some() {
-        engines.iter_mut().for_each(|engine| engine.gpu_hour_cost = cli.gpu_hour_cost);
+    if cli.sources.gpu_hour_cost.is_some() {
+        engines.iter_mut().for_each(|engine| engine.gpu_hour_cost = cli.sources.gpu_hour_cost);
     }
     // Helm charts pass an empty value for a flag that is not set.
-    if let Some(url) = cli.otlp_endpoint.as_deref().filter(|url| !url.is_empty()) {
+    if let Some(url) = cli.sources.otlp_endpoint.as_deref().filter(|url| !url.is_empty()) {
         let receives = engines.iter().any(|engine| engine.source.span_receiver().is_some());
         for engine in engines.iter_mut().filter(|engine| !receives || engine.source.span_receiver().is_some()) {
             let wrong = |why| ConfigError::flag("--otlp.endpoint", url, why);
             engine.source.forward_spans(url).map_err(wrong)?;
         }
     }
-    let web = cli.web_config_file.as_deref().map(WebConfig::load).transpose();
+    let web = cli.web.web_config_file.as_deref().map(WebConfig::load).transpose();
     let web = web.map_err(|error| ConfigError::Other(format!("--web.config.file {error}")))?;
     if let Some(recorder) = cli.recorder() {
         recorder.check().map_err(|error| ConfigError::Other(error.to_string()))?;

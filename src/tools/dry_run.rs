@@ -36,25 +36,25 @@ fn report(cli: &Cli, engines: &[EngineConfig]) -> String {
         let _ = write!(text, "  {names}, from {}{more}\n{}", engine.url, unjudged(engine));
     }
     text += "listen addresses:\n";
-    if cli.systemd_socket {
+    if cli.web.systemd_socket {
         text += "  the sockets that systemd passes: the metrics, at ";
-        let _ = writeln!(text, "{}", cli.telemetry_path);
+        let _ = writeln!(text, "{}", cli.web.telemetry_path);
     }
-    for address in cli.listen_address.iter().filter(|_| !cli.systemd_socket) {
-        let _ = writeln!(text, "  {address}: the metrics, at {}", cli.telemetry_path);
+    for address in cli.web.listen_address.iter().filter(|_| !cli.web.systemd_socket) {
+        let _ = writeln!(text, "  {address}: the metrics, at {}", cli.web.telemetry_path);
     }
-    for address in cli.health_addresses().unwrap_or_default() {
+    for address in cli.web.health_addresses().unwrap_or_default() {
         let _ = writeln!(text, "  {address}: health checks");
     }
     text += "files of flags:\n";
     let mut is_any = false;
     for (does, path, flag) in [
-        ("reads", &cli.config_file, "--config.file"),
-        ("reads", &cli.web_config_file, "--web.config.file"),
-        ("reads", &cli.bench_report, "--bench-report"),
-        ("loads", &cli.gpu_library, "--gpu.library"),
-        ("writes", &cli.port_file, "--web.port-file"),
-        ("writes below", &cli.record_dir, "--record.dir"),
+        ("reads", &cli.sources.config_file, "--config.file"),
+        ("reads", &cli.web.web_config_file, "--web.config.file"),
+        ("reads", &cli.sources.bench_report, "--bench-report"),
+        ("loads", &cli.gpu.library, "--gpu.library"),
+        ("writes", &cli.web.port_file, "--web.port-file"),
+        ("writes below", &cli.record.dir, "--record.dir"),
     ] {
         if let Some(path) = path {
             let _ = writeln!(text, "  {does} {} ({flag})", path.display());
@@ -64,7 +64,7 @@ fn report(cli: &Cli, engines: &[EngineConfig]) -> String {
     if !is_any {
         text += "  none\n";
     }
-    let _ = writeln!(text, "GPU metrics: {}", cli.gpu.name());
+    let _ = writeln!(text, "GPU metrics: {}", cli.gpu.mode.name());
     text
 }
 
