@@ -247,6 +247,10 @@ fn http_target(prefix: &str, url: &str) -> Result<String, String> {
         return Err(format!("the host is missing; write {form}"));
     }
     check_host(authority.host())?;
+    // The path stands in messages, and the value of an option may be a secret.
+    if uri.path().contains('&') {
+        return Err(format!("the first option follows a ?, not a &; write {prefix}http://HOST:PORT?KEY=VALUE&…"));
+    }
     // A path that ends like this is not the address of a server but of its API. The exporter adds the path of the API itself.
     let last = uri.path().trim_end_matches('/').rsplit('/').next().unwrap_or_default();
     if ["v1", "metrics", "perf_metrics", "kv_cache_events", "health", "version", "completions", "cluster_info"]
@@ -362,6 +366,8 @@ mod tests {
             let error = format!("trtllm-serve:http://127.0.0.1:{port}").parse::<SourceSpec>().unwrap_err();
             assert!(error.contains(&format!("{port:?}")), "{error}");
         }
+        let error = "trtllm-serve:http://h:1/&token=secret".parse::<SourceSpec>().unwrap_err();
+        assert!(error.contains("follows a ?") && !error.contains("secret"), "{error}");
         let error = "trtllm-serve:http://[fe80::1%eth0]:8000".parse::<SourceSpec>().unwrap_err();
         assert!(error.contains("the zone %eth0") && error.contains("without a zone"), "{error}");
         let SourceSpec::Orchestrator(access) = read("trtllm-disagg:https://h:8000/?ca_file=/a") else {
