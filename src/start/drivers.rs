@@ -296,7 +296,7 @@ impl Drivers {
     fn join(&mut self, joined: Joined) {
         let Some(running) = self.sources.iter().find(|running| running.socket == Some(joined.socket)) else { return };
         let SourceSpec::Socket(path) = &running.config.source else { return };
-        let (model, version) = (joined.model.clone(), joined.version.clone());
+        let (model, version) = joined.name.clone();
         let name = EngineName { model, version, ..running.config.name.clone() };
         let slot = self.state.add(&running.index, name, EngineOrigin::default(), running.config.gpu_hour_cost);
         let source = Source::Socket(Ingest::joined(path, joined));

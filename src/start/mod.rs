@@ -193,7 +193,7 @@ async fn start(
     // The metrics server, the health server, the ingest sockets and everything else get a quarter of the descriptors each.
     let quarter = process::raise_descriptor_limit() / 4;
     let max_connections = quarter.clamp(4, MAX_CONNECTIONS);
-    // A few more connections wait for a slot.
+    // One more connection of each socket may wait for a slot.
     let max_publishers = (quarter - quarter / 8).clamp(2, MAX_PUBLISHERS);
     let (state, heartbeats) = (Arc::new(State::new(Vec::new())), Arc::default());
     if cli.sources.config_file.is_some() {

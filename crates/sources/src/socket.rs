@@ -4,13 +4,14 @@
 mod listener;
 mod names;
 mod publishers;
-mod refused;
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit, mpsc};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::time::Instant;
 
 use super::batch::{Batch, Presence};
 use super::error::OpenError;
@@ -21,7 +22,7 @@ use trtllm_records::{EngineSettings, RejectReason};
 use trtllm_service::unix_socket::{self, Activated};
 
 pub use listener::{IngestListener, Naming};
-pub use names::{Ending, Joined, NameTaken, Names, Socket};
+pub use names::{Ending, Joined, Name, NameTaken, Names, Socket};
 pub use publishers::{Admission, Publishers};
 
 /// Limit of the process ids that are kept for one engine. No engine has so many.
@@ -29,7 +30,7 @@ const MAX_PROCESSES: usize = 64;
 /// Bytes of queued lines that each engine may have, whatever the others have.
 const OWN_ROOM: usize = 64 << 10;
 /// Bytes of queued lines that all engines together may have beyond these.
-static ROOM: Semaphore = Semaphore::const_new(4 << 20);
+static ROOM: LazyLock<Arc<Semaphore>> = LazyLock::new(|| Arc::new(Semaphore::new(4 << 20)));
 
 /// The lines of one engine, until its next poll.
 #[derive(Debug)]
@@ -50,7 +51,7 @@ enum Origin {
     /// A socket of this engine alone. It is closed with the engine.
     OwnSocket { _listener: IngestListener },
     /// A socket whose publishers name their engines.
-    Shared { names: Arc<Names>, id: u64 },
+    Shared { names: Arc<Names>, name: Name },
 }
 
 impl Ingest {
@@ -65,9 +66,9 @@ impl Ingest {
     }
 
     /// The source of an engine that its publisher has named.
-    pub fn joined(socket: &Path, Joined { id, names, inbox, queue, .. }: Joined) -> Self {
+    pub fn joined(socket: &Path, Joined { name, names, inbox, queue, .. }: Joined) -> Self {
         let target = format!("socket:{}", socket.display());
-        Self::new(target, queue, inbox, Origin::Shared { names, id })
+        Self::new(target, queue, inbox, Origin::Shared { names, name })
     }
 
     fn new(target: String, queue: mpsc::UnboundedReceiver<Queued>, inbox: Arc<Inbox>, origin: Origin) -> Self {
@@ -104,7 +105,7 @@ impl Ingest {
         // A publisher may connect for each line and disconnect at once. Then only its lines show that it is present.
         match (std::mem::take(&mut self.received) || connected > 0, &self.origin) {
             (true, _) => Presence::Present,
-            (false, Origin::Shared { names, id }) if names.forget(*id) => Presence::Forgotten,
+            (false, Origin::Shared { names, name }) if names.forget(name, &self.inbox) => Presence::Forgotten,
             (false, _) => Presence::Disconnected,
         }
     }
@@ -114,15 +115,8 @@ impl Ingest {
 #[derive(Debug)]
 struct Queued {
     line: QueuedLine,
-    /// Given back when the poll drops the line.
-    _room: Room,
-}
-
-/// A permit for each byte of a queued line. Never `None`, because no semaphore is closed.
-#[derive(Debug)]
-enum Room {
-    OfEngine(#[expect(dead_code, reason = "dropped with the room")] Option<OwnedSemaphorePermit>),
-    OfAll(#[expect(dead_code, reason = "dropped with the room")] Option<SemaphorePermit<'static>>),
+    /// A permit for each byte, until the poll drops the line.
+    _room: Option<OwnedSemaphorePermit>,
 }
 
 #[derive(Debug)]
@@ -146,6 +140,8 @@ pub struct Inbox {
 #[derive(Debug, Default)]
 struct EnginePublishers {
     connections: u64,
+    /// When the last connection ended.
+    unused_since: Option<Instant>,
     /// The processes that have connected since the engine last had no connection. `None` for a process that is not visible here.
     processes: Vec<Option<u32>>,
 }
@@ -163,7 +159,9 @@ impl Inbox {
     }
 
     fn connection_opened(&self) {
-        self.publishers.lock().connections += 1;
+        let mut publishers = self.publishers.lock();
+        publishers.connections += 1;
+        publishers.unused_since = None;
     }
 
     /// Returns true if this was the last connection.
@@ -173,8 +171,14 @@ impl Inbox {
         let is_last = publishers.connections == 0;
         if is_last {
             publishers.processes.clear();
+            publishers.unused_since = Some(Instant::now());
         }
         is_last
+    }
+
+    /// For how long the engine has had no connection, if it has none.
+    fn unused_for(&self) -> Option<Duration> {
+        self.publishers.lock().unused_since.map(|since| since.elapsed())
     }
 
     /// Notes that a connection of this process publishes for the engine.
@@ -197,19 +201,15 @@ impl Inbox {
     }
 
     /// The room of the engine first, so that no engine waits for another one, unless its line is too long for its own room.
-    async fn room(&self, bytes: usize) -> Room {
+    /// Never `None`, because no semaphore is closed.
+    async fn room(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
         let permits = u32::try_from(bytes).unwrap_or(u32::MAX);
-        let own = Arc::clone(&self.room);
-        if let Ok(room) = Arc::clone(&own).try_acquire_many_owned(permits) {
-            return Room::OfEngine(Some(room));
+        let free = |room: &Arc<Semaphore>| Arc::clone(room).try_acquire_many_owned(permits).ok();
+        if let Some(room) = free(&self.room).or_else(|| free(&ROOM)) {
+            return Some(room);
         }
-        if let Ok(room) = ROOM.try_acquire_many(permits) {
-            return Room::OfAll(Some(room));
-        }
-        match bytes <= OWN_ROOM {
-            true => Room::OfEngine(own.acquire_many_owned(permits).await.ok()),
-            false => Room::OfAll(ROOM.acquire_many(permits).await.ok()),
-        }
+        let room = if bytes <= OWN_ROOM { &self.room } else { &*ROOM };
+        Arc::clone(room).acquire_many_owned(permits).await.ok()
     }
 }
 

@@ -10,8 +10,8 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt as _, BufReader};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::task::JoinSet;
 
-use super::names::{Registration, Socket, cut};
-use super::publishers::{PublisherEntry, Publishers, SocketPublishers};
+use super::names::{Refused, Registration, Socket, cut};
+use super::publishers::{Publishers, Slot};
 use super::{Inbox, QueuedLine};
 use crate::error::OpenError;
 use crate::trtllm_json::{Hello, parse_hello};
@@ -62,8 +62,7 @@ impl IngestListener {
             Some(listener) => (listener, None),
             None => unix_socket::bind(path).await.map(|(listener, file)| (listener, Some(file))).map_err(failed)?,
         };
-        let publishers = publishers.of_socket();
-        let naming = Arc::new(naming);
+        let (publishers, naming) = (Arc::clone(publishers), Arc::new(naming));
         let mut accepting = JoinSet::new();
         accepting.spawn(async move {
             supervise::restart_after_panic(Task::Accept, || accept(&listener, &publishers, &naming)).await;
@@ -72,13 +71,12 @@ impl IngestListener {
     }
 }
 
-/// Accepts publishers forever.
-async fn accept(listener: &UnixListener, publishers: &Arc<SocketPublishers>, naming: &Arc<Naming>) {
+/// Accepts publishers forever. One that waits for a slot needs a file descriptor, so the next ones wait in the backlog.
+async fn accept(listener: &UnixListener, publishers: &Arc<Publishers>, naming: &Arc<Naming>) {
     let (mut connections, mut failing) = (JoinSet::new(), false);
+    let socket = publishers.next_socket();
     loop {
-        let accepted = listener.accept().await;
-        let Some(waits) = publishers.may_wait().await else { return };
-        let stream = match accepted {
+        let stream = match listener.accept().await {
             Ok((stream, _)) => stream,
             // Most likely there are no free descriptors. An immediate retry would only use CPU time.
             Err(error) => {
@@ -92,117 +90,126 @@ async fn accept(listener: &UnixListener, publishers: &Arc<SocketPublishers>, nam
         failing = false;
         while connections.try_join_next().is_some() {}
         let peer = stream.peer_cred().ok();
-        let uid = peer.map(|peer| peer.uid());
         // The PID is 0 if the process is in another container.
         let process = peer.and_then(|peer| u32::try_from(peer.pid()?).ok()).filter(|process| *process > 0);
-        let (publishers, naming) = (Arc::clone(publishers), Arc::clone(naming));
-        // In a task of its own: while this publisher waits for a slot, others may get one.
-        connections.spawn(async move {
-            let Some(slot) = publishers.admit(uid).await else { return };
-            drop(waits);
-            if let Err(error) = receive(stream, process, &slot, &naming).await {
-                tracing::debug!(%error, "reading from a publisher failed");
-            }
-            if let Naming::OneEngine(_) = *naming {
-                slot.log_disconnect(process);
-            }
-        });
+        let Some(slot) = publishers.admit(socket, peer.map(|peer| peer.uid())).await else { continue };
+        connections.spawn(PublisherConnection::new(stream, process, slot, naming).run());
     }
-}
-
-/// Reads from one publisher until it disconnects or must make room. An invalid line is counted and skipped.
-async fn receive(stream: UnixStream, process: Option<u32>, slot: &PublisherEntry, naming: &Naming) -> io::Result<()> {
-    let mut reader = BufReader::new(stream);
-    let mut connection = PublisherConnection { slot, naming, process, registration: None };
-    if let Naming::OneEngine(inbox) = naming {
-        connection.register(Registration::alone(inbox));
-    }
-    let mut first = true;
-    // Between two lines, a publisher may be idle for as long as it likes.
-    while let Some(bytes) = slot.unless_evicted(reader.fill_buf()).await
-        && !bytes?.is_empty()
-    {
-        let read = {
-            let reading = pin!(read_line(&mut reader));
-            slot.unless_evicted(permits::timeout(LINE_TIMEOUT, reading)).await
-        };
-        let Some(Ok(Ok((line, long)))) = read else {
-            // The line took too long, the connection broke, or the publisher must make room.
-            let hello = if first { unread_hello(naming) } else { None };
-            connection.deliver(hello.as_ref(), QueuedLine::Line(Err(RejectReason::Truncated)), 0, &mut reader).await;
-            break;
-        };
-        // An empty line has no data, so it does not count as activity.
-        if line.as_ref().is_some_and(|line| line.iter().all(u8::is_ascii_whitespace)) {
-            continue;
-        }
-        slot.line_received();
-        let bytes = line.as_ref().map_or(0, Vec::len);
-        let is_first = std::mem::take(&mut first);
-        let mut hello = match &line {
-            _ if !is_first => None,
-            Some(line) => read_hello(line, naming),
-            None => unread_hello(naming),
-        };
-        let queued = match &mut hello {
-            Some(hello) => QueuedLine::Hello { process: hello.pid, settings: std::mem::take(&mut hello.config) },
-            None => QueuedLine::Line(line.ok_or(RejectReason::TooLong)),
-        };
-        if !connection.deliver(hello.as_ref(), queued, bytes, &mut reader).await {
-            break;
-        }
-        // A long line is now queued, so another one may be read.
-        drop(long);
-    }
-    Ok(())
 }
 
 /// A connected publisher and its engine. On a shared socket, the first line names the engine.
-struct PublisherConnection<'a> {
-    slot: &'a PublisherEntry,
-    naming: &'a Naming,
+struct PublisherConnection {
+    reader: BufReader<UnixStream>,
     /// PID of the publisher, if it is visible here.
     process: Option<u32>,
+    slot: Slot,
+    naming: Arc<Naming>,
     registration: Option<Registration>,
+    /// A line has begun and not ended.
+    in_line: bool,
 }
 
-impl PublisherConnection<'_> {
+impl PublisherConnection {
+    fn new(stream: UnixStream, process: Option<u32>, slot: Slot, naming: &Arc<Naming>) -> Self {
+        let (reader, naming) = (BufReader::new(stream), Arc::clone(naming));
+        Self { reader, process, slot, naming, registration: None, in_line: false }
+    }
+
+    /// Reads from the publisher until it disconnects or must make room.
+    async fn run(mut self) {
+        if let Naming::OneEngine(inbox) = &*self.naming {
+            let registration = Registration::alone(inbox);
+            self.register(registration);
+        }
+        let publisher = Arc::clone(&self.slot.publisher);
+        if let Some(Err(error)) = publisher.unless_evicted(self.receive()).await {
+            tracing::debug!(%error, "reading from a publisher failed");
+        }
+        match &self.registration {
+            _ if !self.in_line => {}
+            Some(Registration { inbox, .. }) => {
+                inbox.push(QueuedLine::Line(Err(RejectReason::Truncated)), 0).await;
+            }
+            // The line may have had a name.
+            None => self.refuse(&Refused::Unclear { model: None, field: "hello" }),
+        }
+        if let Naming::OneEngine(_) = &*self.naming {
+            self.slot.table.log_disconnect(self.process);
+        }
+    }
+
+    /// Reads until the publisher disconnects or is refused. An invalid line is counted and skipped.
+    async fn receive(&mut self) -> io::Result<()> {
+        let mut is_first = true;
+        // Between two lines, a publisher may be idle for as long as it likes.
+        while !self.reader.fill_buf().await?.is_empty() {
+            self.in_line = true;
+            // A long line has its permit until it is queued.
+            let (line, _permit) = {
+                let reading = pin!(read_line(&mut self.reader));
+                permits::timeout(LINE_TIMEOUT, reading).await??
+            };
+            self.in_line = false;
+            // An empty line has no data, so it does not count as activity.
+            if line.as_ref().is_some_and(|line| line.iter().all(u8::is_ascii_whitespace)) {
+                continue;
+            }
+            self.slot.publisher.line_received();
+            let bytes = line.as_ref().map_or(0, Vec::len);
+            let mut queued = QueuedLine::Line(line.ok_or(RejectReason::TooLong));
+            if std::mem::take(&mut is_first) {
+                queued = self.begin(queued).await;
+            }
+            let Some(Registration { inbox, .. }) = &self.registration else { break };
+            if !inbox.push(queued, bytes).await {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Registers the publisher at the engine that its first line names, or refuses it. Returns what to queue of the line.
+    async fn begin(&mut self, line: QueuedLine) -> QueuedLine {
+        let naming = Arc::clone(&self.naming);
+        let hello = match &line {
+            QueuedLine::Line(Ok(text)) => read_hello(text, &naming),
+            _ => unread_hello(&naming),
+        };
+        let is_alone = match &*naming {
+            Naming::OneEngine(inbox) => {
+                if let Some(Hello { model, version, pid, .. }) = &hello {
+                    let [model, version] = [model, version].map(|name| name.as_deref().map(cut));
+                    self.slot.table.log_hello(model.as_deref(), version.as_deref(), *pid);
+                }
+                inbox.connections() <= 1
+            }
+            Naming::ByPublishers(socket) => {
+                let more = async {
+                    let next = self.reader.fill_buf().await.unwrap_or_default();
+                    next.iter().any(|byte| !byte.is_ascii_whitespace())
+                };
+                match socket.claim(hello.as_ref(), &self.slot.publisher, more).await {
+                    Ok(registration) => self.register(registration),
+                    Err(refused) => self.refuse(&refused),
+                }
+                true
+            }
+        };
+        let Some(Hello { pid, config, .. }) = hello else { return line };
+        // If several processes publish for this engine, another one is no restart.
+        QueuedLine::Hello { process: pid.filter(|_| is_alone), settings: config }
+    }
+
     fn register(&mut self, registration: Registration) {
         registration.inbox.add_process(self.process);
         self.registration = Some(registration);
     }
 
-    /// Puts a line of this many bytes into the queue. Returns false if the publisher is refused or its engine is gone.
-    async fn deliver(
-        &mut self,
-        hello: Option<&Hello>,
-        line: QueuedLine,
-        bytes: usize,
-        reader: &mut BufReader<UnixStream>,
-    ) -> bool {
-        if let (None, Naming::ByPublishers(socket)) = (&self.registration, self.naming) {
-            let more = async {
-                let next = reader.fill_buf().await.unwrap_or_default();
-                next.iter().any(|byte| !byte.is_ascii_whitespace())
-            };
-            match self.slot.unless_evicted(socket.claim(hello, &self.slot.publisher, more)).await {
-                Some(Ok(registration)) => self.register(registration),
-                Some(Err(refused)) => self.slot.refuse_name(&refused, self.process),
-                None => {}
-            }
-        } else if let Some(Hello { model, version, pid, .. }) = hello {
-            let [model, version] = [model, version].map(|name| name.as_deref().map(cut));
-            self.slot.log_hello(model.as_deref(), version.as_deref(), *pid);
-        }
-        let Some(registration) = &self.registration else { return false };
-        let line = match (line, self.naming) {
-            // Several processes publish for this engine, so another one is no restart.
-            (QueuedLine::Hello { settings, .. }, Naming::OneEngine(_)) if registration.inbox.connections() > 1 => {
-                QueuedLine::Hello { process: None, settings }
-            }
-            (line, _) => line,
-        };
-        self.slot.unless_evicted(registration.inbox.push(line, bytes)).await == Some(true)
+    /// Counts and logs that this publisher cannot have its name.
+    fn refuse(&self, refused: &Refused) {
+        self.slot.table.refuse(refused.reason(), |left_out| {
+            tracing::warn!(pid = self.process, left_out, "publisher refused: {refused}");
+        });
     }
 }
 
@@ -276,14 +283,14 @@ mod tests {
         let (inbox, mut queue) = Inbox::new();
         let naming = Arc::new(Naming::OneEngine(inbox));
         let admission = Admission { uids: Vec::new(), limit: 2, refused: RefusedPublishers::default() };
-        let publishers = Publishers::new(admission).of_socket();
+        let publishers = Publishers::new(admission);
         let mut open = Vec::new();
         for pid in [7, 8] {
             let (mut publisher, stream) = UnixStream::pair().unwrap();
             let (publishers, naming) = (Arc::clone(&publishers), Arc::clone(&naming));
             tokio::spawn(async move {
-                let slot = publishers.admit(None).await.unwrap();
-                receive(stream, None, &slot, &naming).await
+                let slot = publishers.admit(0, None).await.unwrap();
+                PublisherConnection::new(stream, None, slot, &naming).run().await
             });
             publisher.write_all(format!("{{\"hello\":{{\"pid\":{pid}}}}}\n").as_bytes()).await.unwrap();
             open.push(publisher);

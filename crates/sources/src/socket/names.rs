@@ -1,38 +1,42 @@
 //! The names of engines. On a socket without a configured name, each publisher sends a name in its first line. A name
 //! belongs to the open connection that sent it, not to a process id: in containers, every engine is process 1.
 
-use std::borrow::Cow;
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::pin::pin;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::publishers::Publisher;
-use super::refused::{MAX_ENGINES, Refused};
 use super::{Inbox, Queued};
 use crate::discovery::short;
 use crate::trtllm_json::{Hello, MAX_NAME};
 use trtllm_records::PublisherRefusal;
 use trtllm_service::log::LogLimit;
 
+/// Limit of the engines that publishers may name.
+const MAX_ENGINES: usize = 64;
 /// Stands for the socket of engines that discovery has found. No socket has this id.
 const DISCOVERED: u64 = 0;
 /// How long a publisher waits for a name that another connection holds. A process may connect again before the exporter
 /// notices that its last connection has ended.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// How often a publisher that waits for a name tries again.
+const RETRY: Duration = Duration::from_millis(20);
 /// A publisher that has been silent for this time loses its name to one that sends more than a hello. Otherwise a process that hangs,
 /// or never had an engine, keeps its successor out. Two idle engines of one name do not take it from each other.
 const SILENT: Duration = Duration::from_secs(10);
+
+/// Model and version of an engine.
+pub type Name = (String, String);
 
 /// The names of all engines of this exporter.
 #[derive(Debug)]
 pub struct Names {
     table: Mutex<NameTable>,
-    released: Notify,
     joined: mpsc::UnboundedSender<Joined>,
     /// How long an engine without a publisher is kept.
     forget_after: Duration,
@@ -41,38 +45,30 @@ pub struct Names {
 
 #[derive(Debug, Default)]
 struct NameTable {
-    /// Model and version of each engine in the configuration.
-    configured: HashSet<(String, String)>,
-    /// Model and version of each engine that discovery has found.
-    discovered: HashSet<(String, String)>,
-    engines: Vec<Named>,
-    next_id: u64,
+    owners: BTreeMap<Name, Owner>,
+    last_socket: u64,
 }
 
-/// An engine that was named by a publisher.
 #[derive(Debug)]
-struct Named {
-    id: u64,
+enum Owner {
+    /// An engine of the configuration.
+    Configured,
+    /// An engine that discovery has found.
+    Discovered,
+    /// An engine that a publisher has named. It stays when its last publisher has left, until it is forgotten.
+    Publisher(Published),
+}
+
+#[derive(Debug)]
+struct Published {
     socket: u64,
-    model: String,
-    version: String,
     /// The process id that its last publisher has sent.
     process: Option<u64>,
-    owner: NameOwner,
+    /// Its last publisher sent no hello. All such connections of a socket share one name.
+    is_nameless: bool,
     /// Its last publisher.
     publisher: Weak<Publisher>,
     inbox: Arc<Inbox>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum NameOwner {
-    /// One connection: it sent the name, or the name was chosen for it.
-    Connection,
-    /// All connections without a hello. They share one name.
-    Nameless,
-    Nobody {
-        since: Instant,
-    },
 }
 
 /// One socket whose publishers name their engines.
@@ -88,9 +84,7 @@ pub struct Socket {
 pub struct Joined {
     /// Id of its socket.
     pub socket: u64,
-    pub model: String,
-    pub version: String,
-    pub(super) id: u64,
+    pub name: Name,
     pub(super) names: Arc<Names>,
     pub(super) inbox: Arc<Inbox>,
     pub(super) queue: mpsc::UnboundedReceiver<Queued>,
@@ -110,69 +104,95 @@ pub struct NameTaken {
 pub struct Ending {
     /// Ids of sockets that are closed.
     pub sockets: HashSet<u64>,
-    /// Model and version of engines that discovery has found.
-    pub discovered: HashSet<(String, String)>,
+    /// Engines that discovery has found.
+    pub discovered: HashSet<Name>,
+}
+
+/// Why a publisher cannot have its name.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Refused {
+    #[error("model {model:?} version {version:?} belongs to {by}; give each engine its own name")]
+    Taken {
+        model: String,
+        version: String,
+        by: &'static str,
+        /// When the publisher that has the name will have been silent for [`SILENT`], if one has it.
+        silent_at: Option<Instant>,
+    },
+    #[error("there are {MAX_ENGINES} engines already; lower --engine.forget-after if old names are not needed")]
+    TooMany,
+    #[error(
+        "the hello of {} has no valid {field}; send an object with model and version as text, and derived as true or false",
+        model.as_ref().map_or("a publisher".to_owned(), |model| format!("model {model:?}"))
+    )]
+    Unclear { model: Option<String>, field: &'static str },
+}
+
+impl Refused {
+    pub(super) fn reason(&self) -> PublisherRefusal {
+        match self {
+            Self::Taken { .. } | Self::Unclear { .. } => PublisherRefusal::Name,
+            Self::TooMany => PublisherRefusal::Engines,
+        }
+    }
 }
 
 /// The name that a publisher asks for.
-struct RequestedName<'a> {
-    model: Cow<'a, str>,
-    version: RequestedVersion<'a>,
+struct RequestedName {
+    model: String,
+    /// `None`: a free version of the model.
+    version: Option<String>,
+    process: Option<u64>,
+    is_nameless: bool,
 }
 
-#[derive(Debug, PartialEq, Eq)]
-enum RequestedVersion<'a> {
-    /// Exactly this version.
-    Explicit(Cow<'a, str>),
-    /// The lowest free version of the model.
-    Derived,
-    /// The version of all publishers without a hello.
-    Nameless,
-}
-
-impl<'a> RequestedName<'a> {
+impl RequestedName {
     /// Fails if a field of the hello that decides the name is unclear.
-    fn of(hello: Option<&'a Hello>, default_model: &'a str) -> Result<Self, Refused> {
+    fn of(hello: Option<&Hello>, default_model: &str) -> Result<Self, Refused> {
         let Some(hello) = hello else {
-            let model = Cow::Borrowed(default_model);
-            return Ok(Self { model, version: RequestedVersion::Nameless });
+            return Ok(Self { model: default_model.to_owned(), version: None, process: None, is_nameless: true });
         };
-        let given = |text: &'a Option<String>| text.as_deref().filter(|text| !text.is_empty());
-        let (model, version) = (given(&hello.model), given(&hello.version));
+        let [model, version] =
+            [&hello.model, &hello.version].map(|text| text.as_deref().filter(|text| !text.is_empty()));
         if let Some(field) = hello.unclear {
             return Err(Refused::Unclear { model: model.map(short), field });
         }
-        let version = match model {
-            Some(_) if !hello.derived => RequestedVersion::Explicit(cut(version.unwrap_or("1"))),
-            _ => RequestedVersion::Derived,
-        };
-        Ok(Self { model: cut(model.unwrap_or(default_model)), version })
+        let is_explicit = model.is_some() && !hello.derived;
+        Ok(Self {
+            model: cut(model.unwrap_or(default_model)),
+            version: is_explicit.then(|| cut(version.unwrap_or("1"))),
+            process: hello.pid,
+            is_nameless: false,
+        })
     }
 }
 
 /// A name as a label value: the same as discovery finds, if it is too long.
-pub(super) fn cut(name: &str) -> Cow<'_, str> {
-    if name.chars().count() > MAX_NAME { Cow::Owned(short(name)) } else { Cow::Borrowed(name) }
+pub(super) fn cut(name: &str) -> String {
+    if name.chars().count() > MAX_NAME { short(name) } else { name.to_owned() }
 }
 
 impl Names {
     /// Each new engine is sent to `joined`.
     pub fn new(forget_after: Duration, joined: mpsc::UnboundedSender<Joined>) -> Arc<Self> {
-        Arc::new(Self { table: Mutex::default(), released: Notify::new(), joined, forget_after, log: Mutex::default() })
+        Arc::new(Self { table: Mutex::default(), joined, forget_after, log: Mutex::default() })
     }
 
     /// Sets the names of the engines in the configuration. Publishers cannot have them. If an engine that is not in
     /// `ending` has one of these names, this fails and changes nothing.
-    pub fn configure(&self, configured: HashSet<(String, String)>, ending: &Ending) -> Result<(), NameTaken> {
-        let mut table = self.table.lock();
-        let stay = table.engines.iter().filter(|engine| !ending.sockets.contains(&engine.socket));
-        let published = stay.map(|engine| ((engine.model.clone(), engine.version.clone()), "publishes on a socket"));
-        let found = table.discovered.difference(&ending.discovered);
-        let found = found.map(|name| (name.clone(), "trtllm-exporter has found"));
-        if let Some(((model, version), by)) = published.chain(found).find(|(name, _)| configured.contains(name)) {
+    pub fn configure(&self, configured: HashSet<Name>, ending: &Ending) -> Result<(), NameTaken> {
+        let owners = &mut self.table.lock().owners;
+        for (name, owner) in owners.iter().filter(|(name, _)| configured.contains(name)) {
+            let by = match owner {
+                Owner::Publisher(engine) if !ending.sockets.contains(&engine.socket) => "publishes on a socket",
+                Owner::Discovered if !ending.discovered.contains(name) => "trtllm-exporter has found",
+                _ => continue,
+            };
+            let (model, version) = name.clone();
             return Err(NameTaken { model, version, by });
         }
-        table.configured = configured;
+        owners.retain(|_, owner| !matches!(owner, Owner::Configured));
+        owners.extend(configured.into_iter().map(|name| (name, Owner::Configured)));
         Ok(())
     }
 
@@ -181,53 +201,46 @@ impl Names {
     pub fn discovered(&self, model: &str) -> String {
         let mut table = self.table.lock();
         let version = table.free_version(DISCOVERED, model, None);
-        table.discovered.insert((model.to_owned(), version.clone()));
+        table.owners.insert((model.to_owned(), version.clone()), Owner::Discovered);
         version
     }
 
     /// Frees a name that [`Names::discovered`] has reserved.
     pub fn give_back(&self, model: &str, version: &str) {
-        self.table.lock().discovered.remove(&(model.to_owned(), version.to_owned()));
+        let name = (model.to_owned(), version.to_owned());
+        let owners = &mut self.table.lock().owners;
+        if let Some(Owner::Discovered) = owners.get(&name) {
+            owners.remove(&name);
+        }
     }
 
     /// A socket whose publishers name their engines. `default_model` is for publishers that send no model.
     #[must_use]
     pub fn socket(self: &Arc<Self>, default_model: &'static str) -> Socket {
-        let mut table = self.table.lock();
-        table.next_id += 1;
-        Socket { names: Arc::clone(self), id: table.next_id, default_model }
+        let last_socket = &mut self.table.lock().last_socket;
+        *last_socket += 1;
+        Socket { names: Arc::clone(self), id: *last_socket, default_model }
     }
 
     /// Removes an engine whose last publisher disconnected long ago. Returns whether the engine is gone.
-    pub(super) fn forget(&self, id: u64) -> bool {
-        let mut table = self.table.lock();
-        table.engines.retain(|engine| {
-            let long_gone = matches!(engine.owner, NameOwner::Nobody { since } if since.elapsed() >= self.forget_after);
-            engine.id != id || !long_gone
-        });
-        !table.engines.iter().any(|engine| engine.id == id)
-    }
-
-    /// Frees the name of an engine whose last connection has ended.
-    fn release(&self, id: u64) {
-        let mut table = self.table.lock();
-        if let Some(engine) = table.engines.iter_mut().find(|engine| engine.id == id)
-            && engine.inbox.connections() == 0
-        {
-            engine.owner = NameOwner::Nobody { since: Instant::now() };
-            let Named { model, version, process, .. } = &*engine;
-            if let Some(left_out) = self.log.lock().allow(std::time::Instant::now()) {
-                tracing::info!(model, version, pid = process, left_out, "the last publisher of the engine has left");
+    pub(super) fn forget(&self, name: &Name, inbox: &Arc<Inbox>) -> bool {
+        let owners = &mut self.table.lock().owners;
+        match owners.get(name) {
+            Some(Owner::Publisher(engine)) if Arc::ptr_eq(&engine.inbox, inbox) => {
+                let is_long_gone = inbox.unused_for().is_some_and(|unused| unused >= self.forget_after);
+                if is_long_gone {
+                    owners.remove(name);
+                }
+                is_long_gone
             }
+            _ => true,
         }
-        drop(table);
-        self.released.notify_waiters();
     }
 
-    /// Logs a publisher, but not too often: a publisher that connects again and again must not fill the log.
-    fn log_publisher(&self, model: &str, version: &str, pid: Option<u64>) {
+    /// Logs what a publisher did, but not too often: one that connects again and again must not fill the log.
+    fn log(&self, (model, version): &Name, pid: Option<u64>, what: &str) {
         if let Some(left_out) = self.log.lock().allow(std::time::Instant::now()) {
-            tracing::info!(model, version, pid, left_out, "publisher connected");
+            tracing::info!(model, version, pid, left_out, "{what}");
         }
     }
 }
@@ -238,7 +251,7 @@ impl Socket {
         self.id
     }
 
-    /// Registers a publisher at the engine that its hello names. If another connection has the name, waits up to a second, or until
+    /// Registers a publisher at the engine that its hello names. If another connection has the name, tries again for a second, or until
     /// that connection has been silent for [`SILENT`]. `more`: whether the publisher sends more than its hello.
     pub(super) async fn claim(
         &self,
@@ -246,100 +259,68 @@ impl Socket {
         publisher: &Arc<Publisher>,
         more: impl Future<Output = bool>,
     ) -> Result<Registration, Refused> {
-        let (mut patience, mut more) = (pin!(tokio::time::sleep(PATIENCE)), pin!(more));
-        let mut has_more = None;
+        let requested = RequestedName::of(hello, self.default_model)?;
+        let (mut until, mut more, mut has_more) = (Instant::now() + PATIENCE, pin!(more), None);
         loop {
-            let mut released = pin!(self.names.released.notified());
-            released.as_mut().enable();
-            let refused = match self.try_claim(hello, publisher, has_more == Some(true)) {
+            let talks = has_more == Some(true);
+            let refused = match self.try_claim(&requested, publisher, talks) {
                 Err(refused) if refused.reason() == PublisherRefusal::Name => refused,
                 result => return result,
             };
-            let silent_at = self.owner_is_silent_at(hello).filter(|_| has_more == Some(true));
-            let is_soon = silent_at.is_some_and(|at| at <= Instant::now() + (SILENT - PATIENCE));
-            if patience.is_elapsed() && !is_soon {
-                return Err(refused);
+            let now = Instant::now();
+            if now >= until {
+                let Refused::Taken { silent_at: Some(silent_at), .. } = refused else { return Err(refused) };
+                if !talks || silent_at >= now + (SILENT - PATIENCE) {
+                    return Err(refused);
+                }
+                until = silent_at;
             }
             tokio::select! {
-                () = released => {}
+                () = tokio::time::sleep_until(until.min(now + RETRY)) => {}
                 result = &mut more, if has_more.is_none() => has_more = Some(result),
-                () = tokio::time::sleep_until(silent_at.unwrap_or_else(Instant::now)), if silent_at.is_some() => {}
-                () = &mut patience, if !patience.is_elapsed() => {}
             }
         }
     }
 
-    /// When the publisher whose name the hello wants will have been silent for [`SILENT`].
-    fn owner_is_silent_at(&self, hello: Option<&Hello>) -> Option<Instant> {
-        let RequestedName { model, version: RequestedVersion::Explicit(version), .. } =
-            RequestedName::of(hello, self.default_model).ok()?
-        else {
-            return None;
-        };
-        self.names.table.lock().owner(self.id, &model, &version).map(|(_, owner)| owner.last_line() + SILENT)
-    }
-
-    /// `has_more`: the publisher sends more than its hello, so it may take the name of a silent one.
+    /// `talks`: the publisher sends more than its hello, so it may take the name of a silent one.
     fn try_claim(
         &self,
-        hello: Option<&Hello>,
+        requested: &RequestedName,
         publisher: &Arc<Publisher>,
-        has_more: bool,
+        talks: bool,
     ) -> Result<Registration, Refused> {
-        let RequestedName { model, version: requested } = RequestedName::of(hello, self.default_model)?;
-        let model = &*model;
-        let process = hello.and_then(|hello| hello.pid);
+        let &RequestedName { ref model, ref version, process, is_nameless } = requested;
         let mut table = self.names.table.lock();
-        let is_nameless = requested == RequestedVersion::Nameless;
-        let version = match requested {
-            RequestedVersion::Explicit(version) => {
-                if has_more
-                    && let Some((engine, owner)) = table.owner(self.id, model, &version)
-                    && owner.last_line().elapsed() >= SILENT
-                {
-                    engine.owner = NameOwner::Nobody { since: Instant::now() };
-                    owner.evict();
-                    let pid = engine.process;
-                    tracing::warn!(model, %version, pid, "a silent publisher loses its name to another one; end the process if it hangs");
-                }
-                table.check_free(self.id, model, &version)?;
-                version.into_owned()
+        let shared = if is_nameless { table.nameless(self.id) } else { None };
+        let version = version.clone().or(shared).unwrap_or_else(|| table.free_version(self.id, model, process));
+        let name = (model.clone(), version);
+        if let Some((by, holder)) = table.holder(self.id, &name, is_nameless) {
+            let silent = holder.as_ref().filter(|holder| talks && holder.last_line().elapsed() >= SILENT);
+            let Some(silent) = silent else {
+                let silent_at = holder.map(|holder| holder.last_line() + SILENT);
+                let (model, version) = name;
+                return Err(Refused::Taken { model, version, by, silent_at });
+            };
+            silent.evict();
+            let pid = table.process(&name);
+            let (model, version) = &name;
+            tracing::warn!(model, %version, pid, "a silent publisher loses its name to another one; end the process if it hangs");
+        }
+        let inbox = match table.owners.get(&name) {
+            Some(Owner::Publisher(engine)) => Arc::clone(&engine.inbox),
+            _ if table.engines().count() >= MAX_ENGINES => return Err(Refused::TooMany),
+            _ => {
+                let ((inbox, queue), names) = (Inbox::new(), Arc::clone(&self.names));
+                let joined = Joined { socket: self.id, name: name.clone(), names, inbox: Arc::clone(&inbox), queue };
+                let _ = self.names.joined.send(joined);
+                inbox
             }
-            RequestedVersion::Derived => table.free_version(self.id, model, process),
-            RequestedVersion::Nameless => match table.nameless(self.id) {
-                Some(engine) => return Ok(Registration::new(&self.names, engine)),
-                None => table.free_version(self.id, model, None),
-            },
         };
-        let owner = if is_nameless { NameOwner::Nameless } else { NameOwner::Connection };
-        let known = table.engines.iter_mut().find(|engine| engine.model == model && engine.version == version);
-        if let Some(engine) = known {
-            (engine.owner, engine.process) = (owner, process);
-            engine.publisher = Arc::downgrade(publisher);
-            self.names.log_publisher(model, &engine.version, process);
-            return Ok(Registration::new(&self.names, engine));
-        }
-        if table.engines.len() >= MAX_ENGINES {
-            return Err(Refused::TooMany);
-        }
-        table.next_id += 1;
-        let (id, (inbox, queue)) = (table.next_id, Inbox::new());
-        let model = model.to_owned();
+        self.names.log(&name, process, "publisher connected");
+        let registration = Registration::new(&inbox, Some((Arc::clone(&self.names), name.clone(), process)));
         let publisher = Arc::downgrade(publisher);
-        let engine = Named { id, socket: self.id, model, version, process, owner, publisher, inbox };
-        let Named { model, version, inbox, .. } = &engine;
-        self.names.log_publisher(model, version, process);
-        let _ = self.names.joined.send(Joined {
-            socket: self.id,
-            model: model.clone(),
-            version: version.clone(),
-            id,
-            names: Arc::clone(&self.names),
-            inbox: Arc::clone(inbox),
-            queue,
-        });
-        let registration = Registration::new(&self.names, &engine);
-        table.engines.push(engine);
+        let engine = Published { socket: self.id, process, is_nameless, publisher, inbox };
+        table.owners.insert(name, Owner::Publisher(engine));
         Ok(registration)
     }
 }
@@ -347,46 +328,53 @@ impl Socket {
 impl Drop for Socket {
     /// Ends the engines of this socket.
     fn drop(&mut self) {
-        self.names.table.lock().engines.retain(|engine| engine.socket != self.id);
+        let is_of_this = |owner: &Owner| matches!(owner, Owner::Publisher(engine) if engine.socket == self.id);
+        self.names.table.lock().owners.retain(|_, owner| !is_of_this(owner));
     }
 }
 
 impl NameTable {
-    /// Checks that a publisher on this socket can have this name now.
-    fn check_free(&self, socket: u64, model: &str, version: &str) -> Result<(), Refused> {
-        let known = self.engines.iter().find(|engine| engine.model == model && engine.version == version);
-        let name = (model.to_owned(), version.to_owned());
-        let by = match known {
-            _ if self.discovered.contains(&name) => "an engine that was found",
-            _ if self.configured.contains(&name) => "an engine of the configuration",
-            Some(engine) if engine.socket != socket => "an engine of another socket",
-            Some(Named { owner: NameOwner::Connection | NameOwner::Nameless, .. }) => "another publisher",
-            Some(_) | None => return Ok(()),
-        };
-        Err(Refused::Taken { model: model.to_owned(), version: version.to_owned(), by })
+    /// The engines that publishers have named.
+    fn engines(&self) -> impl Iterator<Item = (&Name, &Published)> {
+        self.owners.iter().filter_map(|(name, owner)| match owner {
+            Owner::Publisher(engine) => Some((name, engine)),
+            Owner::Configured | Owner::Discovered => None,
+        })
     }
 
-    /// The connection that has a name on this socket.
-    fn owner(&mut self, socket: u64, model: &str, version: &str) -> Option<(&mut Named, Arc<Publisher>)> {
-        let mut engines = self.engines.iter_mut();
-        let engine = engines.find(|engine| engine.model == model && engine.version == version)?;
-        let is_owned = engine.socket == socket && engine.owner == NameOwner::Connection;
-        let owner = engine.publisher.upgrade().filter(|_| is_owned)?;
-        Some((engine, owner))
+    /// Who keeps a publisher on this socket from having the name now, and the connection that has it, if it may lose it.
+    fn holder(&self, socket: u64, name: &Name, is_nameless: bool) -> Option<(&'static str, Option<Arc<Publisher>>)> {
+        match self.owners.get(name)? {
+            Owner::Discovered => Some(("an engine that was found", None)),
+            Owner::Configured => Some(("an engine of the configuration", None)),
+            Owner::Publisher(engine) if engine.socket != socket => Some(("an engine of another socket", None)),
+            Owner::Publisher(engine) if engine.inbox.connections() == 0 => None,
+            Owner::Publisher(engine) if engine.is_nameless => (!is_nameless).then_some(("another publisher", None)),
+            Owner::Publisher(engine) => Some(("another publisher", engine.publisher.upgrade())),
+        }
+    }
+
+    /// The process id that the last publisher of an engine has sent.
+    fn process(&self, name: &Name) -> Option<u64> {
+        self.engines().find(|(of, _)| *of == name).and_then(|(_, engine)| engine.process)
     }
 
     /// The version that this process had before, if it is free; otherwise the lowest free version.
     fn free_version(&self, socket: u64, model: &str, process: Option<u64>) -> String {
-        let same = |engine: &&Named| engine.model == model && process.is_some() && engine.process == process;
-        let before = self.engines.iter().filter(same).map(|engine| engine.version.clone());
+        let of_process = |((of, version), engine): (&Name, &Published)| {
+            (of == model && process.is_some() && engine.process == process).then(|| version.clone())
+        };
         let all = (1_u64..).map(|number| number.to_string());
-        let mut free = before.chain(all).filter(|version| self.check_free(socket, model, version).is_ok());
-        free.next().unwrap_or_default()
+        let mut versions = self.engines().filter_map(of_process).chain(all);
+        let is_free = |version: &String| self.holder(socket, &(model.to_owned(), version.clone()), false).is_none();
+        versions.find(is_free).unwrap_or_default()
     }
 
-    /// The engine of connections without a hello, if there are any.
-    fn nameless(&self, socket: u64) -> Option<&Named> {
-        self.engines.iter().find(|engine| engine.socket == socket && engine.owner == NameOwner::Nameless)
+    /// The version of connections without a hello, if there are any.
+    fn nameless(&self, socket: u64) -> Option<String> {
+        let shared =
+            |engine: &Published| engine.socket == socket && engine.is_nameless && engine.inbox.connections() > 0;
+        self.engines().find(|(_, engine)| shared(engine)).map(|((_, version), _)| version.clone())
     }
 }
 
@@ -394,29 +382,27 @@ impl NameTable {
 #[derive(Debug)]
 pub(super) struct Registration {
     pub(super) inbox: Arc<Inbox>,
-    name: Option<(Arc<Names>, u64)>,
+    /// `None` if the engine has a socket of its own.
+    named: Option<(Arc<Names>, Name, Option<u64>)>,
 }
 
 impl Registration {
     /// Registers a connection at an engine that has a socket of its own.
     pub(super) fn alone(inbox: &Arc<Inbox>) -> Self {
-        inbox.connection_opened();
-        Self { inbox: Arc::clone(inbox), name: None }
+        Self::new(inbox, None)
     }
 
-    fn new(names: &Arc<Names>, engine: &Named) -> Self {
-        engine.inbox.connection_opened();
-        Self { inbox: Arc::clone(&engine.inbox), name: Some((Arc::clone(names), engine.id)) }
+    fn new(inbox: &Arc<Inbox>, named: Option<(Arc<Names>, Name, Option<u64>)>) -> Self {
+        inbox.connection_opened();
+        Self { inbox: Arc::clone(inbox), named }
     }
 }
 
 impl Drop for Registration {
     fn drop(&mut self) {
         let is_last = self.inbox.connection_closed();
-        if let Some((names, id)) = self.name.take()
-            && is_last
-        {
-            names.release(id);
+        if let Some((names, name, process)) = self.named.as_ref().filter(|_| is_last) {
+            names.log(name, *process, "the last publisher of the engine has left");
         }
     }
 }

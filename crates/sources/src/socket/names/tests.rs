@@ -20,18 +20,22 @@ fn hello(model: &str, version: &str, pid: u64) -> Hello {
     Hello { model: text(model), version: text(version), pid: Some(pid), derived: false, ..Hello::default() }
 }
 
+fn publisher() -> Arc<Publisher> {
+    Publisher::new(0)
+}
+
 fn derived(model: &str, pid: u64) -> Hello {
     Hello { derived: true, ..hello(model, "", pid) }
 }
 
 impl Socket {
     fn claims(&self, hello: Option<&Hello>) -> Result<Registration, Refused> {
-        self.try_claim(hello, &Publisher::new(&Arc::default()), false)
+        self.try_claim(&RequestedName::of(hello, self.default_model)?, &publisher(), false)
     }
 
     /// A publisher that sends its hello only.
     async fn waits(&self, hello: &Hello) -> Result<Registration, Refused> {
-        self.claim(Some(hello), &Publisher::new(&Arc::default()), std::future::pending()).await
+        self.claim(Some(hello), &publisher(), std::future::pending()).await
     }
 }
 
@@ -42,7 +46,7 @@ impl Fixture {
 
     fn joined(&mut self) -> Vec<String> {
         let names = std::iter::from_fn(|| self.joined.try_recv().ok());
-        names.map(|joined| format!("{} {}", joined.model, joined.version)).collect()
+        names.map(|joined| format!("{} {}", joined.name.0, joined.name.1)).collect()
     }
 }
 
@@ -160,8 +164,9 @@ async fn a_silent_publisher_loses_its_name_to_one_that_has_more_to_send() {
     ] {
         let mut fixture = fixture();
         let started = Instant::now();
-        let (owner, other) = (Publisher::new(&Arc::default()), Publisher::new(&Arc::default()));
-        let first = fixture.socket.try_claim(Some(&name), &owner, false).unwrap();
+        let (owner, other) = (publisher(), publisher());
+        let requested = RequestedName::of(Some(&name), "tensorrt_llm").unwrap();
+        let first = fixture.socket.try_claim(&requested, &owner, false).unwrap();
         let talking = async {
             tokio::time::sleep(lines.start * SECOND).await;
             for _ in lines.clone() {
