@@ -21,7 +21,7 @@ use super::discovery::{FoundServer, Identity, identify};
 use super::error::{OpenError, SourceError};
 use super::http_client::HttpClient;
 use super::server::{Access, TargetServer};
-use pod::{Metadata, Pod, ServingPod, serving};
+use pod::{Pod, ServingPod, serving, text};
 
 /// Where Kubernetes mounts the credentials of a pod.
 const CREDENTIALS: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
@@ -213,10 +213,11 @@ enum Watched {
 }
 
 #[derive(Deserialize)]
-struct PodList {
+struct PodList<'a> {
     metadata: ListMetadata,
-    #[serde(default)]
-    items: Vec<Pod>,
+    /// Parsed one by one, because a parsed pod takes many times the memory of its text.
+    #[serde(default, borrow)]
+    items: Vec<&'a RawValue>,
 }
 
 #[derive(Default, Deserialize)]
@@ -231,12 +232,6 @@ struct Event<'a> {
     r#type: &'a str,
     #[serde(borrow)]
     object: &'a RawValue,
-}
-
-/// The object of an event of the type BOOKMARK.
-#[derive(Deserialize)]
-struct Bookmark {
-    metadata: Metadata,
 }
 
 /// A connection to the API server.
@@ -269,15 +264,10 @@ impl<'a> PodApi<'a> {
             let after: String = form_urlencoded::byte_serialize(next.as_bytes()).collect();
             let path = format!("{}&limit={PAGE}&continue={after}", self.path);
             let answer = self.read_page(&path).await;
-            let PodList { metadata, items } = answer.map_err(|error| self.failed("list", &error))?;
-            for pod in items {
-                let key = key(&pod.metadata);
-                match self.serving(pod) {
-                    Some(pod) if found.len() < MAX_PODS => _ = found.insert(key, pod),
-                    Some(_) => too_many = true,
-                    None => {}
-                }
-            }
+            let (metadata, pods_of_page) = answer.map_err(|error| self.failed("list", &error))?;
+            let room = MAX_PODS - found.len();
+            too_many |= pods_of_page.len() > room;
+            found.extend(pods_of_page.into_iter().take(room));
             if metadata.r#continue.is_empty() {
                 pods.change(|known| (known.pods, known.too_many) = (found, too_many));
                 return Ok(metadata.resource_version);
@@ -286,11 +276,12 @@ impl<'a> PodApi<'a> {
         }
     }
 
-    async fn read_page(&mut self, path: &str) -> Result<PodList, SourceError> {
+    /// The pods on a page of the list that serve TensorRT-LLM.
+    async fn read_page(&mut self, path: &str) -> Result<(ListMetadata, Vec<(Key, ServingPod)>), SourceError> {
         let target = self.client.server.target.clone();
         let answer = timeout(TIMEOUT, pin!(self.client.read_at_most(MAX_PAGE, path))).await;
         let body = answer.unwrap_or_else(|_| Err(SourceError::Timeout { target: target.clone(), after: TIMEOUT }))?;
-        let list = serde_json::from_slice(body);
+        let list = parse_list(body, self.selection);
         self.client.release();
         list.map_err(|error| SourceError::NotJson { target, cause: error.to_string() })
     }
@@ -335,13 +326,13 @@ impl<'a> PodApi<'a> {
     /// version is too old, and after an event that cannot be read.
     fn event(&self, line: &[u8], pods: &Pods) -> Option<String> {
         let Event { r#type, object } = serde_json::from_slice(line).ok()?;
-        if r#type == "BOOKMARK" {
-            let Bookmark { metadata } = serde_json::from_str(object.get()).ok()?;
-            return Some(metadata.resource_version);
-        }
         let pod: Pod = serde_json::from_str(object.get()).ok().filter(|_| r#type != "ERROR")?;
-        let (version, key) = (pod.metadata.resource_version.clone(), key(&pod.metadata));
-        let now = self.serving(pod).filter(|_| r#type != "DELETED");
+        let version = Some(text(&pod, "/metadata/resourceVersion").to_owned()).filter(|version| !version.is_empty())?;
+        if r#type == "BOOKMARK" {
+            return Some(version);
+        }
+        let key = key(&pod);
+        let now = serving(&pod, self.selection).filter(|_| r#type != "DELETED");
         let is_same = pods.known.lock().pods.get(&key) == now.as_ref();
         if !is_same {
             pods.change(|known| match now {
@@ -353,10 +344,6 @@ impl<'a> PodApi<'a> {
             });
         }
         Some(version)
-    }
-
-    fn serving(&self, pod: Pod) -> Option<ServingPod> {
-        serving(pod, self.selection.selector.is_some(), self.selection.port)
     }
 
     fn failed(&self, verb: &str, error: &SourceError) -> Failed {
@@ -385,6 +372,16 @@ impl<'a> PodApi<'a> {
     }
 }
 
+fn parse_list(body: &[u8], selection: &PodSelection) -> serde_json::Result<(ListMetadata, Vec<(Key, ServingPod)>)> {
+    let PodList { metadata, items } = serde_json::from_slice(body)?;
+    let mut found = Vec::new();
+    for item in items {
+        let pod: Pod = serde_json::from_str(item.get())?;
+        found.extend(serving(&pod, selection).map(|serving| (key(&pod), serving)));
+    }
+    Ok((metadata, found))
+}
+
 /// Why the API server did not answer, with what to do about it. Other errors name a source of engines as the remedy.
 fn remedied(error: &SourceError) -> String {
     let cause = match error {
@@ -398,6 +395,6 @@ fn remedied(error: &SourceError) -> String {
     format!("{cause}; check the NetworkPolicy of this pod and the address of the API server")
 }
 
-fn key(metadata: &Metadata) -> Key {
-    (metadata.namespace.clone(), metadata.name.clone())
+fn key(pod: &Pod) -> Key {
+    (text(pod, "/metadata/namespace").to_owned(), text(pod, "/metadata/name").to_owned())
 }

@@ -4,7 +4,7 @@ use super::*;
 
 /// A pod of trtllm-serve that runs, with `changes` merged into it.
 fn pod(changes: Value) -> Option<ServingPod> {
-    serving(object(changes), false, None)
+    serving(&object(changes), &PodSelection::default())
 }
 
 fn object(changes: Value) -> Pod {
@@ -14,7 +14,7 @@ fn object(changes: Value) -> Pod {
         "status": {"phase": "Running", "podIP": "10.0.0.7", "containerStatuses": [{"name": "server", "ready": true, "state": {"running": {}}}]},
     });
     merge(&mut pod, changes);
-    serde_json::from_value(pod).unwrap()
+    pod
 }
 
 /// Lists and plain values are replaced, maps are merged.
@@ -71,7 +71,8 @@ fn a_pod_is_found_by_its_command_or_its_image() {
     }
     // With a label selector, it does not matter what the pod runs.
     let other = json!({"spec": {"containers": [{"name": "a", "image": "b"}]}});
-    assert!(pod(other.clone()).is_none() && serving(object(other), true, None).is_some());
+    let selected = PodSelection { selector: Some("app=a".to_owned()), ..PodSelection::default() };
+    assert!(pod(other.clone()).is_none() && serving(&object(other), &selected).is_some());
     assert!(with_container(json!({"command": ["trtllm-serve", "disaggregated", "-c", "f"]})).unwrap().orchestrator);
 }
 
@@ -90,7 +91,15 @@ fn the_port_is_that_of_the_first_of_these_that_tells_it() {
         let mut server = json!({"name": "server", "image": "tensorrt-llm"});
         merge(&mut server, container);
         let object = object(json!({"metadata": metadata, "spec": {"containers": [server]}}));
-        serving(object, false, port).unwrap().target.unwrap().rsplit(':').next().unwrap().parse::<u16>().unwrap()
+        serving(&object, &PodSelection { port, ..PodSelection::default() })
+            .unwrap()
+            .target
+            .unwrap()
+            .rsplit(':')
+            .next()
+            .unwrap()
+            .parse::<u16>()
+            .unwrap()
     };
     let all = json!({
         "args": ["trtllm-serve", "m", "--port", "3"],
