@@ -2,11 +2,9 @@
 
 use trtllm_records::IterationStats;
 use trtllm_records::iteration::SpecDecodingStats;
-use trtllm_records::schema::Schema as _;
 
 use super::batch_time::seconds;
 use super::saturating::{add, unsigned};
-use super::share::ratio;
 
 /// Requests of the batch, with in-flight or static batching.
 pub(crate) fn scheduled(record: &IterationStats) -> Option<u64> {
@@ -109,13 +107,6 @@ pub(crate) fn speculation(record: &IterationStats) -> Option<SpecDecodingStats> 
         iter_latency_ms: None,
         ..of_rank_0
     })
-}
-
-/// Adds the drafts of another rank.
-pub(crate) fn add_drafts(total: &mut SpecDecodingStats, rank: &SpecDecodingStats) {
-    total.add(rank);
-    let accepted = ratio(total.num_accepted_tokens, total.num_requests_with_draft_tokens);
-    total.acceptance_length = accepted.map(|accepted| 1.0 + accepted).or(total.acceptance_length);
 }
 
 /// `tokens` × `requests` ÷ `of`, rounded up in so many iterations and down in the others that the sum over iterations has no error.

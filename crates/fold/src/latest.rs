@@ -145,7 +145,7 @@ impl Latest {
         }
         add_known(&mut self.pauses, batch::pauses(record));
         if let (Some(total), Some(rank)) = (&mut self.spec_decoding, batch::speculation(record)) {
-            batch::add_drafts(total, &rank);
+            total.add(&rank);
         }
         if record.rank.is_none() {
             return;
@@ -163,7 +163,6 @@ impl Latest {
         let host_blocks = self.host_blocks;
         if let (Some(total), Some(rank)) = (&mut self.kv, record.kv_cache_stats.map(|kv| host_blocks.without(kv))) {
             total.add(&rank);
-            total.cache_hit_rate = total.hit_ratio().or(total.cache_hit_rate);
         }
         self.pools.add(record);
     }
@@ -318,11 +317,9 @@ impl Latest {
     /// The same values with a load of zero, for the page of an idle engine.
     #[must_use]
     pub fn idle(mut self) -> Self {
-        let clear = |value: &mut Option<i64>| *value = value.map(|_| 0);
-        clear(&mut self.active);
-        clear(&mut self.queued);
-        clear(&mut self.own_scheduled);
-        clear(&mut self.pauses);
+        for requests in [&mut self.active, &mut self.queued, &mut self.own_scheduled, &mut self.pauses] {
+            *requests = requests.map(|_| 0);
+        }
         self.elsewhere = 0;
         self.waiting_for_seat = self.waiting_for_seat.map(|_| 0.0);
         self.batch_tokens = self.batch_tokens.map(|_| 0);

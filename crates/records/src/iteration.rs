@@ -78,14 +78,9 @@ impl StaticBatchingStats {
     /// True if all values are 0, which means that there is no static batching.
     #[must_use]
     pub fn is_all_zero(&self) -> bool {
-        *self
-            == Self {
-                num_scheduled_requests: Some(0),
-                num_context_requests: Some(0),
-                num_ctx_tokens: Some(0),
-                num_gen_tokens: Some(0),
-                empty_gen_slots: Some(0),
-            }
+        let Self { num_scheduled_requests, num_context_requests, num_ctx_tokens, num_gen_tokens, empty_gen_slots } =
+            *self;
+        [num_scheduled_requests, num_context_requests, num_ctx_tokens, num_gen_tokens, empty_gen_slots] == [Some(0); 5]
     }
 }
 
@@ -98,5 +93,12 @@ impl SpecDecodingStats {
             return self;
         }
         Self { acceptance_length: None, iter_latency_ms: None, draft_overhead: None, ..self }
+    }
+
+    /// Tokens of a request in one step: its accepted draft tokens plus one. Absent if no request had drafts.
+    #[must_use]
+    pub fn tokens_per_step(&self) -> Option<f64> {
+        let steps = self.num_requests_with_draft_tokens.filter(|requests| *requests > 0)?;
+        Some(1.0 + self.num_accepted_tokens? as f64 / steps as f64)
     }
 }

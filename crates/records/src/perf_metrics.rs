@@ -21,19 +21,20 @@ impl PerfMetricsEntry {
 impl TimingMetrics {
     /// The times that the engine measured. A time of 0 or less counts as absent, as in upstream's collector.
     #[must_use]
-    pub fn measured(self) -> Self {
-        let measured = |time: Option<f64>| time.filter(|seconds| *seconds > 0.0);
-        Self {
-            server_arrival_time: measured(self.server_arrival_time),
-            server_first_token_time: measured(self.server_first_token_time),
-            arrival_time: measured(self.arrival_time),
-            first_scheduled_time: measured(self.first_scheduled_time),
-            first_token_time: measured(self.first_token_time),
-            last_token_time: measured(self.last_token_time),
-            kv_cache_transfer_start: measured(self.kv_cache_transfer_start),
-            kv_cache_transfer_end: measured(self.kv_cache_transfer_end),
-            kv_cache_size: self.kv_cache_size,
+    pub fn measured(mut self) -> Self {
+        for time in [
+            &mut self.server_arrival_time,
+            &mut self.server_first_token_time,
+            &mut self.arrival_time,
+            &mut self.first_scheduled_time,
+            &mut self.first_token_time,
+            &mut self.last_token_time,
+            &mut self.kv_cache_transfer_start,
+            &mut self.kv_cache_transfer_end,
+        ] {
+            *time = time.filter(|seconds| *seconds > 0.0);
         }
+        self
     }
 }
 

@@ -117,7 +117,7 @@ macro_rules! executor_statistics {
                 @cpp reused_blocks: i64 = "reusedBlocks" [Cumulative sum];
                 @cpp missed_blocks: i64 = "missedBlocks" [Cumulative sum];
                 /// Cumulative hit rate.
-                @cpp cache_hit_rate: f64 = "cacheHitRate" [Share
+                @cpp cache_hit_rate: f64 = "cacheHitRate" [Share = hit_ratio
                     none("counted since the engine's start, in older PyTorch releases including warm-up; nv_trt_llm_kv_cache_hit_ratio is computed from the blocks instead (the name set trtllm exports the field unchanged)")];
             }
 
@@ -160,7 +160,7 @@ macro_rules! executor_statistics {
                 @cpp num_accepted_tokens: i64 = "numAcceptedTokens" [Count events];
                 @cpp num_requests_with_draft_tokens: i64 = "numRequestsWithDraftTokens" [Count events];
                 /// Tokens per step: the accepted draft tokens plus one.
-                @cpp acceptance_length: f64 = "acceptanceLength" [Mean];
+                @cpp acceptance_length: f64 = "acceptanceLength" [Mean = tokens_per_step];
                 /// Time spent drafting.
                 @cpp iter_latency_ms: f64 = "iterLatencyMS" [Milliseconds];
                 /// Draft time divided by iteration time.

@@ -26,15 +26,16 @@ use super::schema::Schema;
 /// ```
 ///
 /// in [`Schema::FIELDS`]. The first word in the brackets is the [`Kind`] of the value: how it is read, and which values are
-/// possible. The other words are methods of [`Field`]. A second key is another spelling. `@cpp` marks what the struct of the C++
-/// Executor has. `free <= max` after the kind of statistics: a value of `free` above that of `max` is impossible.
+/// possible. The other words are methods of [`Field`]. `[Share = hit_ratio]`: the method `hit_ratio` has the value of several ranks,
+/// because quotients do not add up. A second key is another spelling. `@cpp` marks what the struct of the C++ Executor has.
+/// `free <= max` after the kind of statistics: a value of `free` above that of `max` is impossible.
 macro_rules! schema {
     ($TABLE:ident: $(
         $(#[$about:meta])*
         pub struct $Struct:ident: $when:ident $(, $part:ident <= $whole:ident)* { $(
             $(#[$doc:meta])*
             $(@$cpp:ident)? $member:ident: $type:ty = $key:literal $(| $also:literal)?
-                [$Kind:ident $($property:ident $(($value:expr))?)*];
+                [$Kind:ident $(= $quotient:ident)? $($property:ident $(($value:expr))?)*];
         )* }
     )*) => {
         /// The fields of each struct.
@@ -100,6 +101,7 @@ macro_rules! schema {
                     $(<$Kind as Kind<$type>>::add(&mut self.$member, &other.$member, const {
                         Self::FIELDS[Position::$member as usize].ranks
                     });)*
+                    $($(self.$member = self.$quotient().or(self.$member);)?)*
                 }
 
                 fn add_events(&mut self, record: &Self) {
