@@ -2,11 +2,13 @@
 //! An engine with one rank has no such totals. The caller knows which record of a rank is the newest.
 
 use trtllm_records::IterationStats;
+use trtllm_records::iteration::InflightBatchingStats;
+use trtllm_records::schema::Schema as _;
 
-use super::batch::{self, BatchTokens};
+use super::batch::BatchTokens;
 use super::defaults::with_defaults;
 use super::histogram::{Histogram, IMBALANCE};
-use super::saturating::{add, add_known, unsigned};
+use super::saturating::add_known;
 
 /// Number of ranks that are counted separately: 0 to 63.
 const NUMBERED: u8 = 64;
@@ -27,17 +29,14 @@ impl RankBatch {
         let rank = record.rank.or(record.attention_dp_rank)?;
         let is_known = record.rank.is_some() || rank == 0;
         // Without `rank`, all but the batch is copied from rank 0, so it is known of rank 0 only.
-        let tokens = BatchTokens::of(record);
         let load = RankLoad {
             is_copy: record.rank.is_none(),
-            scheduled: batch::scheduled(record),
+            batch: record.inflight_batching_stats.unwrap_or_default(),
             active: record.num_active_requests.filter(|_| is_known),
-            context_tokens: tokens.context,
-            generation_requests: record.inflight_batching_stats.and_then(|batch| batch.num_gen_requests).map(unsigned),
             kv_cache_used: record.kv_cache_stats.filter(|_| is_known).and_then(|kv| kv.used_fraction()),
             newest: true,
         };
-        Some(Self { iter: record.iter, rank, tokens, load })
+        Some(Self { iter: record.iter, rank, tokens: BatchTokens::of(record), load })
     }
 }
 
@@ -46,10 +45,8 @@ impl RankBatch {
 pub struct RankLoad {
     /// The record copies all but the batch from rank 0. Only the load of rank 0 contains these numbers.
     pub is_copy: bool,
-    pub scheduled: Option<u64>,
+    pub batch: InflightBatchingStats,
     pub active: Option<i64>,
-    pub context_tokens: u64,
-    pub generation_requests: Option<u64>,
     /// Used share of the blocks. Absent for several ranks together.
     pub kv_cache_used: Option<f64>,
     /// The record belongs to the newest iteration; otherwise to the previous iteration.
@@ -59,23 +56,16 @@ pub struct RankLoad {
 impl RankLoad {
     /// The load of this rank and another one together.
     fn and(mut self, other: Self) -> Self {
-        add_known(&mut self.scheduled, other.scheduled);
+        self.batch.add(&other.batch);
         add_known(&mut self.active, other.active);
-        add(&mut self.context_tokens, other.context_tokens);
-        add_known(&mut self.generation_requests, other.generation_requests);
         Self { kv_cache_used: None, ..self }
     }
 
     /// The load of an idle engine: no requests.
     #[must_use]
-    pub fn idle(self) -> Self {
-        Self {
-            scheduled: self.scheduled.and(Some(0)),
-            active: self.active.and(Some(0)),
-            context_tokens: 0,
-            generation_requests: self.generation_requests.and(Some(0)),
-            ..self
-        }
+    pub fn idle(mut self) -> Self {
+        self.batch.make_idle();
+        Self { active: self.active.and(Some(0)), ..self }
     }
 }
 
@@ -189,19 +179,18 @@ mod tests {
     }
 
     /// Scheduled and active requests of each rank.
-    fn loads(engine: &EngineFold) -> Vec<Option<(Option<u64>, Option<i64>)>> {
+    fn loads(engine: &EngineFold) -> Vec<Option<(Option<i64>, Option<i64>)>> {
         let ranks = engine.totals.ranks.iter().flat_map(|totals| &totals.ranks);
-        ranks.map(|rank| rank.load.map(|load| (load.scheduled, load.active))).collect()
+        ranks.map(|rank| rank.load.map(|load| (load.batch.num_scheduled_requests, load.active))).collect()
     }
 
     /// Context tokens, generation requests and the used share of the KV cache of a rank.
-    type Batch = (u64, Option<u64>, Option<f64>);
+    type Batch = (Option<i64>, Option<i64>, Option<f64>);
 
     fn batches(engine: &EngineFold) -> Vec<Option<Batch>> {
         let ranks = engine.totals.ranks.iter().flat_map(|totals| &totals.ranks);
-        ranks
-            .map(|rank| rank.load.map(|load| (load.context_tokens, load.generation_requests, load.kv_cache_used)))
-            .collect()
+        let batch = |load: RankLoad| (load.batch.num_ctx_tokens, load.batch.num_gen_requests, load.kv_cache_used);
+        ranks.map(|rank| rank.load.map(batch)).collect()
     }
 
     #[test]
@@ -227,12 +216,12 @@ mod tests {
         let records = [record(1, 0, 10, 2), record(1, 1, 30, 4)];
         let engine = fold(&records);
         assert_eq!(loads(&engine), [Some((Some(2), Some(9))), Some((Some(4), None))]);
-        assert_eq!(batches(&engine), [Some((10, Some(2), Some(0.25))), Some((30, Some(4), None))]);
+        assert_eq!(batches(&engine), [Some((Some(10), Some(2), Some(0.25))), Some((Some(30), Some(4), None))]);
         let ranks = &engine.totals.ranks.as_deref().unwrap().ranks;
         assert!(ranks.iter().all(|rank| rank.load.unwrap().is_copy));
         let engine = fold(&records.map(own));
         assert_eq!(loads(&engine), [Some((Some(2), Some(9))), Some((Some(4), Some(9)))]);
-        assert_eq!(batches(&engine), [Some((10, Some(2), Some(0.25))), Some((30, Some(4), Some(0.25)))]);
+        assert_eq!(batches(&engine), [Some((Some(10), Some(2), Some(0.25))), Some((Some(30), Some(4), Some(0.25)))]);
     }
 
     #[test]

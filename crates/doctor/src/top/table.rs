@@ -193,11 +193,11 @@ fn side_row(
 /// The ranks of attention data parallelism, with the numbers of their last iteration.
 #[must_use]
 pub fn ranks(ranks: &[RankLoadJson]) -> Table {
-    let count = |value: Option<u64>| DisplayUnit::Count.text(value.map(|value| value as f64));
+    let count = |value: Option<i64>| DisplayUnit::Count.text(value.map(|value| value as f64));
     let row = |rank: &RankLoadJson| {
         [
             rank.rank.map_or("other".to_owned(), |rank| rank.to_string()),
-            DisplayUnit::Count.text(rank.active.map(|active| active as f64)),
+            count(rank.active),
             count(rank.scheduled),
             count(Some(rank.context_tokens)),
             count(rank.generation_requests),

@@ -39,9 +39,9 @@ pub struct RankLoadJson {
     /// Absent for the ranks above 63, which are summed.
     pub rank: Option<u8>,
     pub active: Option<i64>,
-    pub scheduled: Option<u64>,
-    pub context_tokens: u64,
-    pub generation_requests: Option<u64>,
+    pub scheduled: Option<i64>,
+    pub context_tokens: i64,
+    pub generation_requests: Option<i64>,
     pub kv_cache_used_ratio: Option<f64>,
 }
 
@@ -69,9 +69,9 @@ impl RankLoadJson {
         Self {
             rank: rank.number(),
             active: load.active,
-            scheduled: load.scheduled,
-            context_tokens: load.context_tokens,
-            generation_requests: load.generation_requests,
+            scheduled: load.batch.num_scheduled_requests,
+            context_tokens: load.batch.num_ctx_tokens.unwrap_or(0),
+            generation_requests: load.batch.num_gen_requests,
             kv_cache_used_ratio: load.kv_cache_used,
         }
     }

@@ -191,7 +191,7 @@ families! {
         .help("KV cache blocks of cross attention (encoder-decoder models), by type.").feeds("crossKvCacheStats");
     AttentionDpRanks(|engine| engine.latest?.attention_dp_ranks()) = ENGINE.gauge("nv_trt_llm_attention_dp_ranks")
         .help("Attention data parallel ranks that share the requests of one iteration.").feeds("attentionDpRank rank");
-    RankScheduledRequests(|engine, series| rank_load(engine, series, |load| load.scheduled)) =
+    RankScheduledRequests(|engine, series| rank_load(engine, series, |load| load.batch.num_scheduled_requests)) =
         ENGINE.gauge("nv_trt_llm_rank_scheduled_requests").unit("requests").labels(RANK)
         .help("Requests scheduled in the last iteration, by attention data parallel rank; ranks above 63 are summed as \
             other.").feeds("attentionDpRank");
