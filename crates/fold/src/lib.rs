@@ -40,7 +40,6 @@ pub mod ranks;
 pub mod request_times;
 pub mod request_totals;
 mod requests;
-pub mod saturating;
 mod seats;
 pub mod served;
 pub mod server_metrics;
@@ -59,6 +58,7 @@ pub use alternation::SEVERAL_ENGINES;
 pub use health::{EngineState, Health, Outstanding};
 pub use latest::Latest;
 pub use totals::EngineTotals;
+pub use trtllm_records::saturating;
 pub use trtllm_records::schema::{Implausible, Rejected};
 
 use alternation::Alternation;

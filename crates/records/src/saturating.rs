@@ -32,3 +32,9 @@ pub fn add_known<N: SaturatingAdd>(total: &mut Option<N>, more: Option<N>) {
         *total = Some(total.map_or(more, |total| total.plus(more)));
     }
 }
+
+/// A total never falls, so a negative number counts as 0.
+#[must_use]
+pub fn unsigned(number: i64) -> u64 {
+    u64::try_from(number).unwrap_or(0)
+}
