@@ -282,15 +282,7 @@ mod bridge {
     }
 }
 
-pub use bridge::{
-    DisServingRequestStats, FinishReason, FinishedRequest, InflightBatchingStats, IterationStats, KvCacheStats,
-    RequestKvCacheMetrics, RequestPerfMetrics, RequestStage, RequestStats, RequestStatsPerIteration, SpecDecodingStats,
-    SpeculativeDecodingMetrics, StaticBatchingStats, TimingMetrics, Truth,
-};
-pub(crate) use bridge::{
-    HostedExecutor, LoadConfig, RingSizes, drain_finished, drain_iterations, exit_now, is_simulated, library_version,
-    next_requests, open_executor,
-};
+pub use bridge::*;
 
 // SAFETY: a HostedExecutor owns everything it points to. Any thread may call the Executor's methods: TensorRT-LLM guards
 // its rings with mutexes, and its execution thread shares nothing else with callers. The buffers of drained records are
