@@ -56,21 +56,11 @@ fn rates_in_prometheus_are_what_the_engine_emitted() {
     });
 
     engine.resume();
-    let (first, began) = (engine.truth().count("iterations"), now());
+    let first = engine.truth().count("iterations");
     until(|| {
         let iterations = engine.truth().count("iterations") - first;
         ensure(iterations >= 1000, || format!("{iterations} iterations"))
     });
-    // While the engine works, Prometheus computes the engine's rate over these seconds.
-    let (second, ended) = (engine.truth().count("iterations"), now());
-    let true_rate = (second - first) as f64 / (ended - began);
-    let seconds = (ended - began).floor();
-    let rate = prometheus.value(&format!("rate({ITERATIONS}[{seconds}s])"), Some(ended)).unwrap();
-    assert!(
-        (rate / true_rate - 1.0).abs() < 0.3,
-        "Prometheus computes {rate} iterations per second, the engine made {true_rate}"
-    );
-
     let after = engine.stop();
     let emitted = after.count("iterations") - before.count("iterations");
     prometheus.until_value(ITERATIONS, after.count("iterations") as f64);

@@ -32,15 +32,6 @@ fn row(pane: &str, model: &str) -> Result<Vec<String>, String> {
     Ok(words.skip_while(|word| *word != model).skip(2).map(str::to_owned).collect())
 }
 
-/// A text such as `12.3k` as a number.
-fn number(text: &str) -> f64 {
-    let (digits, factor) = match text.strip_suffix('k') {
-        Some(digits) => (digits, 1e3),
-        None => (text, 1.0),
-    };
-    digits.parse::<f64>().unwrap_or_else(|_| panic!("{text:?} is not a number")) * factor
-}
-
 #[cfg(feature = "executor")]
 #[test]
 fn a_terminal_shows_the_numbers_of_the_metrics_page_and_obeys_keys() {
@@ -90,19 +81,6 @@ fn a_terminal_shows_the_numbers_of_the_metrics_page_and_obeys_keys() {
         assert!(gpu.contains(&text), "{text} is missing in {gpu}");
     }
 
-    // The tokens per second of the live engine vary, so compare their mean with the page.
-    let tokens = |page: &support::page::Page| page.get("nv_trt_llm_generation_tokens_total", &["model=live"]);
-    let (before, started) = (tokens(&daemon.page()), std::time::Instant::now());
-    let mut shown = Vec::new();
-    for _ in 0..15 {
-        std::thread::sleep(Duration::from_millis(200));
-        shown.extend(
-            row(&terminal.pane(), "live").ok().and_then(|row| Some(number(row.get(5).filter(|rate| *rate != "-")?))),
-        );
-    }
-    let rate = (tokens(&daemon.page()) - before) / started.elapsed().as_secs_f64();
-    let mean = shown.iter().sum::<f64>() / shown.len() as f64;
-    assert!((0.5..2.0).contains(&(mean / rate)), "{mean} on the screen, {rate} on the page");
     assert!(terminal.pane().contains("[sim] live 1"), "a simulated engine is marked");
 
     // Sorts by name, by state, and by active requests.
