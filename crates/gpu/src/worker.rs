@@ -205,6 +205,8 @@ mod tests {
         let labels = (2..=10).map(|number| architecture(DeviceArchitecture::try_from(number)).unwrap());
         let expected = ["kepler", "maxwell", "pascal", "volta", "turing", "ampere", "ada", "hopper", "blackwell"];
         assert_eq!(labels.collect::<Vec<_>>(), expected);
+        let newer = architecture(DeviceArchitecture::try_from(77));
+        assert_eq!(newer.as_deref(), Some("unknown_77"), "newer than the exporter");
     }
 
     #[test]

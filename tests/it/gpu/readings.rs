@@ -158,12 +158,3 @@ fn a_gpu_before_hopper_has_no_activity_and_no_errors() {
     assert_eq!(readings(&inventory, 0).activity, GpuActivity::default());
     assert_eq!(inventory.read_errors, []);
 }
-
-#[test]
-fn an_architecture_newer_than_the_exporter_is_labelled_with_its_number() {
-    let standin = Standin::new("gpus=2\ngpu.1.architecture=77");
-    let (_monitor, inventory) = ready(&standin, 2);
-    let architectures: Vec<_> = inventory.gpus.iter().map(|gpu| gpu.identity.architecture.as_deref()).collect();
-    assert_eq!(architectures, [Some("hopper"), Some("unknown_77")]);
-    assert_eq!(inventory.read_errors, []);
-}
