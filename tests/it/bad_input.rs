@@ -128,44 +128,6 @@ fn record(iter: u64) -> String {
     )
 }
 
-/// Sends lines of each kind between two valid records. The lines must be skipped, counted and logged once, the
-/// connection must stay open, and engine b must not be affected.
-#[test]
-fn bad_lines_are_skipped_and_counted_and_logged_once_and_the_connection_stays() {
-    let (daemon, socket, _b) = ingest();
-    let mut publisher = socket.connect();
-    send(&mut publisher, record(1) + "\n");
-    let before = daemon.until_is(ITERATIONS, A, 1.0);
-    let half = record(7);
-    let mut records = 1;
-    for (bad, times, reason) in [
-        (&vec![b'x'; 2 << 20][..], 5, "too_long"),
-        (b"\x00\xff\xfe no json at all }{", 1000, "not_json"),
-        (br#"{"iter":"seven","numActiveRequests":[1]}"#, 300, "implausible"),
-        (br#"{"message":"hello, world"}"#, 300, "not_a_record"),
-        (&half.as_bytes()[..100], 300, "truncated"),
-    ] {
-        send(&mut publisher, [bad, b"\n"].concat().repeat(times));
-        let label = format!("reason={reason}");
-        daemon.until_is("trtllm_exporter_records_rejected_total", &["model=a", &label], times as f64);
-        daemon.poll(A, 2);
-        records += 1;
-        send(&mut publisher, record(records) + "\n");
-        daemon.until_is(ITERATIONS, A, records as f64);
-        // A poll with only valid records ends the series of failures, so the next reason is logged again.
-        daemon.poll(A, 2);
-        daemon.until_logged(&["invalid records skipped", "model=a", &format!("reason={reason} ")]);
-    }
-    let page = daemon.page();
-    assert_eq!(page.count("nv_trt_llm_iterations_lost_total", A), 0);
-    assert_eq!(page.get("trtllm_exporter_ingest_connections", A), 1.0);
-    assert_eq!(page.get("trtllm_exporter_source_up", A), 1.0);
-    b_goes_on(&daemon, &before);
-    assert_eq!(daemon.logged(&["source failed"]), 0, "{}", daemon.stderr());
-    let peak = daemon.peak_memory();
-    assert!(peak < MOST_MEMORY, "{peak} bytes");
-}
-
 #[test]
 fn a_truncated_last_line_is_counted_and_earlier_lines_are_kept() {
     let (daemon, socket, _b) = ingest();

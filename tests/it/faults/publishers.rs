@@ -68,6 +68,11 @@ fn lines() -> Vec<(&'static str, Vec<u8>, &'static str)> {
         ("a line of ten megabytes", text(&("x".repeat(10 << 20) + "\n")), "too_long 1"),
         ("ten megabytes without a line feed", vec![b'{'; 10 << 20], "too_long 1"),
         ("10,000 invalid lines", text(&"x\n".repeat(10_000)), "not_json 10000"),
+        (
+            "a record after 1000 invalid lines",
+            text(&("x\n".repeat(1000) + "{\"numActiveRequests\":1}\n")),
+            "not_json 1000",
+        ),
         ("a hello without content", text("{\"hello\":{}}\n"), ""),
         ("a hello that is null", text("{\"hello\":null}\n"), "not_a_record 1"),
         ("a hello that is a text", text("{\"hello\":\"x\"}\n"), "not_a_record 1"),
@@ -83,8 +88,9 @@ fn lines() -> Vec<(&'static str, Vec<u8>, &'static str)> {
 
 pub(super) fn invalid_lines(scene: &Scene) {
     for (name, bytes, counted) in lines() {
-        // A record counts without its impossible value.
-        let records = u64::from(["NaN", "a negative number of requests"].contains(&name));
+        // A record counts without its impossible value, and whatever comes before it.
+        let counts = ["NaN", "a negative number of requests", "a record after 1000 invalid lines"];
+        let records = u64::from(counts.contains(&name));
         let expected = move |found: &str, more: u64| found == counted && more == records;
         scene.fault("lines", name, &expected, |scene| scene.publish(&bytes));
     }
