@@ -81,7 +81,7 @@ impl RequestTotals {
         self.server.cached_tokens.or_else(|| (of_requests.count() > 0).then(|| of_requests.sum() as u64))
     }
 
-    /// Observes the lengths of one request, and its transfer as Triton counts it.
+    /// Observes the lengths of one request.
     pub(super) fn observe_lengths(&mut self, request: &FinishedRequest) {
         let (input, output) = (request.prompt_tokens, request.output_tokens);
         for (total, tokens) in [(&mut self.tokens.prompt, input), (&mut self.tokens.generation, output)] {
@@ -93,6 +93,10 @@ impl RequestTotals {
         self.prompt_length.observe(input);
         self.output_token_len.observe(output);
         self.generation_length.observe(output);
+    }
+
+    /// Counts the transfer of one request as Triton does.
+    pub(super) fn count_transfer(&mut self, request: &FinishedRequest) {
         if request.disaggregated {
             self.disaggregated_requests += 1;
             self.kv_cache_transfer_ms += request.transfer_ms.unwrap_or(0.0);

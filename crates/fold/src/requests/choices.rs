@@ -6,9 +6,10 @@
 //! | times | entries | spans | server | rows |
 //! | time per output token | spans | server | entries | rows |
 //! | outcomes of objectives | entries | spans | rows | server |
-//! | lengths, and Triton's counts of transfers | rows | entries | spans | – |
+//! | lengths | rows | entries | spans | – |
 //! | finish reasons | entries | server | spans | – |
 //! | transfers | entries | spans | rows | – |
+//! | Triton's counts of transfers | rows | entries | spans | – |
 //! | blocks | entries | rows | – | – |
 //!
 //! *Entries* are RequestPerfMetrics, *spans* come from OTLP, *rows* are those of requests in records, and *server* means the histograms and
@@ -19,7 +20,7 @@
 //!
 //! The choice has one of two states. It is *open* at first, and after a restart of the engine.
 //!
-//! | state | a source tells a quantity | 15 s after the first finished request, or at once if no other source may come |
+//! | state | a source tells a quantity | 15 s after the first finished request, or earlier if no other source may come or the queue is full |
 //! | --- | --- | --- |
 //! | open | all waits in one queue | each quantity is taken from the best source that has told it. What waited counts. *Decided* |
 //! | decided | counts if the quantity is taken from this source. The first that tells a quantity which nobody told is taken | – |
@@ -27,9 +28,12 @@
 //! Entries may come until the server is known to have none, or its spans came first. Rows and the server's metrics may come after the
 //! first ones, also of an engine before a restart, and spans if the exporter receives those of the server.
 //!
-//! If the server had counted more requests than entries or spans came some seconds later, some have no entry, or a request has several
-//! answers (`n` above 1), each with its own times at the server. Then the server is taken before these, so that times, outcomes and finish
-//! reasons count the same.
+//! A source that tells less than another one is taken after it:
+//!
+//! - Entries and spans, if the server had counted more requests than came of these some seconds later, where one entry may be lost. Then
+//!   many requests have none, or a request has several answers (`n` above 1), each with its own times at the server. Times, outcomes and
+//!   finish reasons must count the same.
+//! - Rows, if they come of a sample of the requests. For outcomes also if no row has told a time.
 //!
 //! One change comes later: if several frontends answer, the server's metrics are left, and their quantities are open again.
 
@@ -44,6 +48,15 @@ impl Source {
     pub(crate) fn is_per_request(self) -> bool {
         matches!(self, Self::Entries | Self::Spans)
     }
+
+    /// The source tells of a request within this time of the record that counts it.
+    const fn tells_within(self) -> Duration {
+        match self {
+            Self::Entries | Self::Rows => TOLD_WITHIN,
+            Self::Spans => SPANS_WITHIN,
+            Self::Server => DECIDED_WITHIN,
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,13 +67,15 @@ pub(crate) enum Quantity {
     Lengths,
     Reasons,
     Transfers,
+    TransferCounts,
     Blocks,
 }
 
-use Quantity::{Blocks, Lengths, Outcomes, Reasons, TimePerToken, Times, Transfers};
+use Quantity::{Blocks, Lengths, Outcomes, Reasons, TimePerToken, Times, TransferCounts, Transfers};
 
 impl Quantity {
-    pub(crate) const ALL: [Self; 7] = [Times, TimePerToken, Outcomes, Lengths, Reasons, Transfers, Blocks];
+    pub(crate) const ALL: [Self; 8] =
+        [Times, TimePerToken, Outcomes, Lengths, Reasons, Transfers, TransferCounts, Blocks];
 
     /// The sources that can tell it, the best one first.
     const fn sources(self) -> &'static [Source] {
@@ -68,7 +83,7 @@ impl Quantity {
             Times => &[Source::Entries, Source::Spans, Source::Server, Source::Rows],
             TimePerToken => &[Source::Spans, Source::Server, Source::Entries, Source::Rows],
             Outcomes => &[Source::Entries, Source::Spans, Source::Rows, Source::Server],
-            Lengths => &[Source::Rows, Source::Entries, Source::Spans],
+            Lengths | TransferCounts => &[Source::Rows, Source::Entries, Source::Spans],
             Reasons => &[Source::Entries, Source::Server, Source::Spans],
             Transfers => &[Source::Entries, Source::Spans, Source::Rows],
             Blocks => &[Source::Entries, Source::Rows],
@@ -87,11 +102,13 @@ impl Quantity {
 /// A better source has this time to tell of the first finished request. trtllm-serve's metrics are read every 5 s, in at most 4 s.
 pub(crate) const DECIDED_WITHIN: Duration = Duration::from_secs(15);
 /// Entries and rows come with a poll at most this long after the record that counts their request.
-pub(crate) const TOLD_WITHIN: Duration = Duration::from_secs(5);
+const TOLD_WITHIN: Duration = Duration::from_secs(5);
 /// The entry of a request that the server has counted comes within this time. Entries are read every second.
 const ENTRIES_WITHIN: Duration = Duration::from_secs(3);
 /// So does its span. Spans are sent every 5 s, and wait for the spans before them.
 const SPANS_WITHIN: Duration = Duration::from_secs(8);
+/// So many entries may be lost, with an answer that did not arrive. A server sends spans again.
+const LOST_ENTRIES: u64 = 1;
 
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Choices {
@@ -107,6 +124,8 @@ pub(crate) struct Choices {
     has_spans: bool,
     /// The engine sends rows of its requests.
     pub(crate) has_rows: bool,
+    rows_are_sampled: bool,
+    rows_have_times: bool,
     has_server_metrics: bool,
     /// Entries and spans with times since the first reading of the server's metrics, and the requests in its histograms.
     entries: u64,
@@ -118,7 +137,7 @@ pub(crate) struct Choices {
 }
 
 impl Choices {
-    /// The choices after a restart of the engine.
+    /// The choices after a restart of the engine. Spans of the process before came while the next one loaded its model.
     pub(crate) fn next(&self) -> Self {
         Self { has_rows: self.has_rows, has_server_metrics: self.has_server_metrics, ..Self::default() }
     }
@@ -148,6 +167,13 @@ impl Choices {
         is_first
     }
 
+    /// Notes the row of a finished request. `is_sampled`: not all requests have rows.
+    pub(crate) fn note_row(&mut self, has_times: bool, is_sampled: bool) {
+        self.has_rows = true;
+        self.rows_have_times |= has_times;
+        self.rows_are_sampled = is_sampled;
+    }
+
     /// Notes that the server's metrics were read. `requests`: in its histograms since the reading before.
     pub(crate) fn note_server_metrics(&mut self, metrics: &ServerMetrics, requests: u64, now: Instant) {
         self.has_server_metrics = true;
@@ -161,9 +187,10 @@ impl Choices {
 
     /// Ends a poll. Compares a reading of the server's metrics with the entries or spans once those of its requests have come.
     pub(crate) fn compare(&mut self, now: Instant) {
-        let within = if self.first == Some(Source::Entries) { ENTRIES_WITHIN } else { SPANS_WITHIN };
+        let (within, lost) =
+            if self.first == Some(Source::Entries) { (ENTRIES_WITHIN, LOST_ENTRIES) } else { (SPANS_WITHIN, 0) };
         if let Some((_, requests)) = self.expected.take_if(|(at, _)| now.saturating_duration_since(*at) >= within) {
-            self.server_has_more |= requests > self.entries;
+            self.server_has_more |= requests > self.entries.saturating_add(lost);
         }
     }
 
@@ -182,11 +209,32 @@ impl Choices {
     /// Takes the best source that has told each quantity that is not taken yet.
     fn take(&mut self) {
         for quantity in Quantity::ALL {
-            let told = self.told[quantity as usize];
-            let best = quantity.sources().iter().copied().find(|source| told[*source as usize]);
-            let taken = &mut self.taken[quantity as usize];
-            *taken = taken.or(best);
+            let told = || quantity.sources().iter().copied().filter(|source| self.has_told(*source, quantity));
+            let best = told().find(|source| !self.tells_less(*source, quantity)).or_else(|| told().next());
+            self.taken[quantity as usize] = self.taken(quantity).or(best);
         }
+    }
+
+    fn has_told(&self, source: Source, quantity: Quantity) -> bool {
+        self.told[quantity as usize][source as usize]
+    }
+
+    /// Whether another source that has told the quantity is taken before this one.
+    fn tells_less(&self, source: Source, quantity: Quantity) -> bool {
+        match source {
+            Source::Entries | Source::Spans => self.server_has_more && self.has_told(Source::Server, quantity),
+            Source::Rows => self.rows_are_sampled || quantity == Outcomes && !self.rows_have_times,
+            Source::Server => false,
+        }
+    }
+
+    /// A completed request has its outcome within this time.
+    pub(crate) fn judged_within(&self) -> Duration {
+        if !self.is_decided {
+            return DECIDED_WITHIN;
+        }
+        let sources = [Outcomes, TimePerToken].into_iter().filter_map(|quantity| self.taken(quantity));
+        sources.map(Source::tells_within).max().unwrap_or(TOLD_WITHIN)
     }
 
     fn may_come(&self, source: Source) -> bool {
@@ -211,12 +259,6 @@ impl Choices {
 
     pub(crate) fn decide(&mut self) {
         self.is_decided = true;
-        for quantity in [Times, TimePerToken, Outcomes] {
-            let told = &mut self.told[quantity as usize];
-            if self.server_has_more && told[Source::Server as usize] {
-                (told[Source::Entries as usize], told[Source::Spans as usize]) = (false, false);
-            }
-        }
         self.take();
     }
 
@@ -241,6 +283,9 @@ mod tests {
 
     impl Choices {
         fn offer(&mut self, quantity: Quantity, source: Source) {
+            if source == Source::Rows {
+                self.note_row(true, false);
+            }
             self.note_told(source, |told| told == quantity);
         }
     }
@@ -344,6 +389,50 @@ mod tests {
                     "{answers} {first_reading}"
                 );
             }
+        }
+    }
+
+    #[test]
+    fn one_lost_entry_leaves_the_entries_their_place() {
+        for (lost, expected) in [(1, Source::Entries), (2, Source::Server)] {
+            let (mut choices, now) = (Choices::default(), Instant::now());
+            choices.note_server_metrics(&ServerMetrics::default(), 1 + lost, now);
+            choices.note_request(Source::Entries, true);
+            choices.compare(now + ENTRIES_WITHIN);
+            choices.offer(Times, Source::Entries);
+            choices.offer(Times, Source::Server);
+            choices.decide();
+            assert_eq!(choices.taken(Times), Some(expected), "{lost} lost");
+        }
+    }
+
+    #[test]
+    fn rows_that_tell_less_than_another_source_are_taken_after_it() {
+        let taken = |quantity: Quantity, other: Option<Source>, has_times: bool, is_sampled: bool| {
+            let mut choices = Choices::default();
+            choices.note_row(has_times, is_sampled);
+            choices.note_told(Source::Rows, |told| told == quantity);
+            other.into_iter().for_each(|other| choices.offer(quantity, other));
+            choices.decide();
+            choices.taken(quantity).unwrap()
+        };
+        for (quantity, other) in [(Outcomes, Source::Server), (Lengths, Source::Entries), (Lengths, Source::Spans)] {
+            assert_eq!(taken(quantity, Some(other), true, false), Source::Rows, "{quantity:?}");
+            assert_eq!(taken(quantity, Some(other), true, true), other, "{quantity:?} of a sample");
+            assert_eq!(taken(quantity, None, false, true), Source::Rows, "no other source");
+        }
+        assert_eq!(taken(Outcomes, Some(Source::Server), false, false), Source::Server);
+        assert_eq!(taken(Lengths, Some(Source::Entries), false, false), Source::Rows);
+    }
+
+    #[test]
+    fn a_request_is_unknown_only_after_the_time_that_its_source_takes() {
+        for (source, seconds) in [(Source::Entries, 5), (Source::Rows, 5), (Source::Spans, 8), (Source::Server, 15)] {
+            let mut choices = Choices::default();
+            assert_eq!(choices.judged_within(), DECIDED_WITHIN, "any source may come");
+            choices.offer(Outcomes, source);
+            choices.decide();
+            assert_eq!(choices.judged_within(), Duration::from_secs(seconds), "{source:?}");
         }
     }
 

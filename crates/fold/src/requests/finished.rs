@@ -35,7 +35,8 @@ impl Finished {
         match quantity {
             Quantity::Times | Quantity::Outcomes => has_times,
             Quantity::TimePerToken => request.latencies.time_per_output_token.is_some(),
-            Quantity::Lengths => request.prompt_tokens.or(request.output_tokens).is_some() || request.disaggregated,
+            Quantity::Lengths => request.prompt_tokens.or(request.output_tokens).is_some(),
+            Quantity::TransferCounts => request.disaggregated,
             Quantity::Reasons => request.reason.is_some(),
             Quantity::Transfers => request.transfer_seconds.is_some() || request.transfer_bytes.is_some(),
             Quantity::Blocks => request.kv_cache.is_some(),
@@ -55,6 +56,7 @@ impl Finished {
                 times.time_per_output_token.observe_request(request.latencies.time_per_output_token, id);
             }
             Quantity::Lengths => totals.observe_lengths(request),
+            Quantity::TransferCounts => totals.count_transfer(request),
             Quantity::Reasons => {
                 if let Some(reason) = request.reason {
                     totals.finished.get_or_insert_default()[reason as usize] += 1;
@@ -78,7 +80,7 @@ impl Increase {
             Quantity::Outcomes => count(RequestHistogram::EndToEnd) > 0 || count(RequestHistogram::FirstToken) > 0,
             Quantity::TimePerToken => count(RequestHistogram::PerOutputToken) > 0,
             Quantity::Reasons => self.finished.iter().any(|count| *count > 0),
-            Quantity::Lengths | Quantity::Transfers | Quantity::Blocks => false,
+            Quantity::Lengths | Quantity::Transfers | Quantity::TransferCounts | Quantity::Blocks => false,
         }
     }
 
