@@ -91,12 +91,15 @@ impl Fold {
     /// A total may be withdrawn. When it returns, it must have at least its old value.
     fn check_totals(&mut self) {
         let page = self.page();
-        let series: HashMap<_, _> =
-            page.samples().iter().map(|sample| ((sample.metric, sample.labels.series()), &sample.value)).collect();
+        let series: HashMap<_, _> = page
+            .samples()
+            .iter()
+            .map(|sample| ((sample.metric.metric().name, sample.labels.series()), &sample.value))
+            .collect();
         let sampled = self.state.slots().iter().any(|slot| slot.lock().totals().is_sampled());
         let mut withdrawn = Vec::new();
         for before in self.before.samples().iter().chain(&self.withdrawn).filter(|sample| is_total(sample)) {
-            match series.get(&(before.metric, before.labels.series())) {
+            match series.get(&(before.metric.metric().name, before.labels.series())) {
                 Some(now) => assert!(has_not_fallen(&before.value, now), "a total has fallen: {before:?} to {now:?}"),
                 None => {
                     let id = before.metric;

@@ -2,9 +2,8 @@
 
 use trtllm_gpu::pods_of_answer;
 use trtllm_page::exposition::negotiate::Format;
-use trtllm_page::metrics::gpu::gpu_page;
+use trtllm_page::metrics::gpu::{LabelCache, gpu_page};
 use trtllm_page::metrics::page::Page;
-use trtllm_page::metrics::series_labels::LabelCache;
 use trtllm_records::gpu::{Gpu, GpuIdentity, GpuInventory, GpuReadings, GpuState, MigInstance};
 
 use super::page_text;

@@ -8,8 +8,8 @@ use parking_lot::Mutex;
 
 use crate::exposition;
 use crate::exposition::negotiate::{Encoding, Format};
-use crate::metrics::catalog::Profile;
 use crate::metrics::compat::CompatSets;
+use crate::metrics::family::Profile;
 use crate::metrics::own::HttpMetrics;
 use crate::metrics::page_builder::{PageBuilder, Selection};
 use trtllm_engines::State;
@@ -59,7 +59,7 @@ mod tests {
 
     use super::*;
     use crate::exposition::parsed::parse;
-    use crate::metrics::catalog::Group;
+    use crate::metrics::family::Group;
 
     /// Threads that poll, each 16 engines.
     const POLLERS: usize = 4;

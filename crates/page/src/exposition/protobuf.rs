@@ -4,7 +4,7 @@
 use prometheus_client::encoding::prometheus_protobuf::prometheus_data_model as proto;
 use prost::Message as _;
 
-use crate::metrics::catalog::{Metric, MetricKind};
+use crate::metrics::family::{Metric, MetricKind};
 use crate::metrics::page::{Page, Sample, Value};
 use trtllm_fold::histogram::{Exemplar, Histogram};
 use trtllm_fold::native::{BucketSpan, ZERO_THRESHOLD};
@@ -96,7 +96,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::metrics::catalog::Id;
+    use crate::metrics::family::Id;
     use crate::metrics::page::Labels;
     use trtllm_fold::histogram::{ITERATION_SECONDS, TOKEN_LENGTH};
 

@@ -7,7 +7,7 @@
 use std::io::Write as _;
 
 use super::negotiate::Format;
-use crate::metrics::catalog::{Metric, MetricKind};
+use crate::metrics::family::{Metric, MetricKind};
 use crate::metrics::page::{Page, Sample, Value};
 use trtllm_fold::histogram::{Exemplar, Histogram};
 

@@ -4,13 +4,12 @@
 
 use trtllm_engines::Engine;
 
-use super::catalog::Table;
 use super::catalog::table::{dynamo, triton_core, trtllm, vllm};
 use super::engine_series::EngineSeries;
 use super::engine_view::EngineView;
 use super::page::Page;
 use super::series_labels::SeriesLabels;
-use super::writer::FamilyWriter;
+use super::writer::SeriesWriter;
 
 /// `--metrics.compat`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -31,33 +30,33 @@ impl EngineSeries {
     pub(super) fn write_compat(&self, engine: &EngineView<'_>, sets: CompatSets, page: &mut Page) {
         let model = self.name.model.as_str();
         if sets.trtllm {
-            FamilyWriter::new(page, &self.trtllm_labels(engine.engine)).table(trtllm::WRITE, engine);
+            SeriesWriter::new(page, &self.trtllm_labels(engine.engine)).table(trtllm::WRITE, engine);
             // Dynamo's worker calls every engine `trtllm`. Only a worker that decodes receives a KV cache, so `decode`
             // is the mode of all transfers.
             let theirs = [("disaggregation_mode", "decode"), ("engine_type", "trtllm"), ("model_name", model)];
-            FamilyWriter::new(page, &self.compat_labels(theirs, Table::Dynamo)).table(dynamo::WRITE, engine);
+            SeriesWriter::new(page, &self.compat_labels(theirs, dynamo::FAMILIES)).table(dynamo::WRITE, engine);
         }
         if sets.vllm {
             // vLLM numbers the engines of one server from 0. Here, such a number would pass to another engine when an
             // engine disappears, so all engines have 0, and the label `version` distinguishes them.
-            let labels = self.compat_labels([("engine", "0"), ("model_name", model)], Table::Vllm);
-            FamilyWriter::new(page, &labels).table(vllm::WRITE, engine);
+            let labels = self.compat_labels([("engine", "0"), ("model_name", model)], vllm::FAMILIES);
+            SeriesWriter::new(page, &labels).table(vllm::WRITE, engine);
         }
         if sets.triton_core {
-            FamilyWriter::new(page, &self.labels).table(triton_core::WRITE, engine);
+            SeriesWriter::new(page, &self.labels).table(triton_core::WRITE, engine);
         }
     }
 
     pub(super) fn trtllm_labels(&self, engine: &Engine) -> SeriesLabels {
         let backend = engine.about.backend.as_deref().unwrap_or("unknown");
-        self.compat_labels([("engine_type", backend), ("model_name", &self.name.model)], Table::Trtllm)
+        self.compat_labels([("engine_type", backend), ("model_name", &self.name.model)], trtllm::FAMILIES)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::catalog::Id;
     use super::super::engine::page_of;
+    use super::super::family::Id;
     use super::super::page::Value;
     use super::*;
     use trtllm_fold::EngineState;

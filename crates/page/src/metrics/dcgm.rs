@@ -8,7 +8,7 @@ use trtllm_records::gpu::{Gpu, GpuInventory, GpuState, MigInstance, PodName};
 use super::catalog::table::dcgm::{self, DcgmReadings};
 use super::page::{Labels, Page};
 use super::series_labels::SeriesLabels;
-use super::writer::FamilyWriter;
+use super::writer::SeriesWriter;
 
 /// Every sample of a GPU has all labels, because AIPerf takes a GPU's name from the first sample.
 pub(super) fn dcgm_page(inventory: &GpuInventory, host: &str, page: &mut Page) {
@@ -26,13 +26,13 @@ pub(super) fn dcgm_page(inventory: &GpuInventory, host: &str, page: &mut Page) {
             activity: is_whole.then_some(&gpu.readings.activity),
         };
         let pod = with_pod(&labels, inventory, &gpu.identity.uuid, "");
-        FamilyWriter::new(page, &SeriesLabels::new(pod, &[])).table(dcgm::WRITE, &readings);
+        SeriesWriter::new(page, &SeriesLabels::new(pod, &[])).table(dcgm::WRITE, &readings);
         for instance in instances {
             let labels = Arc::new(instance_labels(&labels, instance));
             let labels = with_pod(&labels, inventory, &gpu.identity.uuid, &instance.uuid);
             let (memory, activity) = (Some(&instance.memory), Some(&instance.activity));
             let readings = DcgmReadings { gpu: None, xid: None, memory, activity };
-            FamilyWriter::new(page, &SeriesLabels::new(labels, &[])).table(dcgm::WRITE, &readings);
+            SeriesWriter::new(page, &SeriesLabels::new(labels, &[])).table(dcgm::WRITE, &readings);
         }
     }
 }
@@ -74,7 +74,7 @@ fn with_pod(labels: &Arc<Labels>, inventory: &GpuInventory, gpu_uuid: &str, mig_
 
 #[cfg(test)]
 mod tests {
-    use super::super::catalog::Id;
+    use super::super::family::Id;
     use super::*;
     use trtllm_records::gpu::{GpuIdentity, GpuMemory, GpuReadings, PodDevice};
 

@@ -9,12 +9,12 @@ use super::catalog::table::triton::{self, kv_cache_blocks};
 use super::catalog::table::{
     benchmark, engine_counters, engine_gauges, engine_gpus, engine_histograms, orchestrator, verdict,
 };
-use super::catalog::{Group, Id};
 use super::compat::CompatSets;
 use super::engine_series::EngineSeries;
 use super::engine_view::EngineView;
+use super::family::{Group, Id};
 use super::page::Page;
-use super::writer::FamilyWriter;
+use super::writer::SeriesWriter;
 
 /// The families of VisualGen, which tells no more than its requests.
 const OF_VISUAL_GEN: [Id; 6] =
@@ -42,7 +42,7 @@ impl EngineSeries {
                 // A stale engine serves nothing, and where the records copy rank 0, what all ranks have is unknown.
                 headroom: load.as_ref().filter(|load| !load.copies_rank_0()).and_then(|_| judged.headroom()),
             };
-            let mut writer = FamilyWriter::new(page, &self.labels);
+            let mut writer = SeriesWriter::new(page, &self.labels);
             writer.table(engine_gpus::WRITE, &view);
             writer.table(verdict::WRITE, &view);
             if self.name.source == ORCHESTRATOR || engine.orchestrator().is_some() {
@@ -72,7 +72,7 @@ impl EngineSeries {
         let refused = engine.source.last_failure.as_ref().is_some_and(|failure| failure.kind == ErrorKind::Connect);
         let Some(latest) = engine.load().filter(|_| !refused) else { return };
         let (scheduled, waiting) = (latest.scheduled(), latest.all_waiting_rounded());
-        let mut writer = FamilyWriter::new(page, &self.labels);
+        let mut writer = SeriesWriter::new(page, &self.labels);
         writer.of(Id::RequestMetrics).all([None, None, scheduled, None, waiting]);
         if let Some(kv) = &latest.kv {
             let [max, _, _, tokens_per_block, _, fraction] = kv_cache_blocks(kv);
@@ -81,7 +81,7 @@ impl EngineSeries {
         // The same numbers under trtllm-serve's names. On the full page (`/metrics`) these names have trtllm-serve's
         // meaning. Here they have the gateway's, so that a picker decides the same under both names.
         let labels = self.trtllm_labels(engine);
-        let mut writer = FamilyWriter::new(page, &labels);
+        let mut writer = SeriesWriter::new(page, &labels);
         writer.of(Id::TrtllmNumRequestsRunning).one(scheduled);
         writer.of(Id::TrtllmNumRequestsWaiting).one(waiting);
         if let Some(kv) = &latest.kv {

@@ -4,9 +4,26 @@ use std::sync::Arc;
 
 use trtllm_records::EngineName;
 
-use super::catalog::Table;
+use super::catalog::table::{
+    benchmark, engine_counters, engine_gauges, engine_gpus, engine_histograms, orchestrator, triton, triton_core,
+    verdict,
+};
+use super::family::Id;
 use super::labels::Labels;
 use super::series_labels::SeriesLabels;
+
+/// The families of an engine or an orchestrator under its own names, in page order.
+const OF_ENGINES: [&[Id]; 9] = [
+    triton::FAMILIES,
+    engine_counters::FAMILIES,
+    engine_histograms::FAMILIES,
+    engine_gauges::FAMILIES,
+    benchmark::FAMILIES,
+    engine_gpus::FAMILIES,
+    verdict::FAMILIES,
+    triton_core::FAMILIES,
+    orchestrator::FAMILIES,
+];
 
 /// The name and the labels of one engine's series. The labels are made once.
 #[derive(Debug)]
@@ -22,7 +39,7 @@ pub(super) struct EngineSeries {
 impl EngineSeries {
     pub(super) fn new(name: &EngineName, model_is_unique: bool) -> Self {
         let ours = [("model", name.model.as_str()), ("version", name.version.as_str())];
-        let labels = labels(name, ours, &Table::OF_ENGINES);
+        let labels = labels(name, ours, &OF_ENGINES);
         let source_labels = Arc::new(Labels::extend(labels.base(), [("source", name.source)]));
         Self { labels, source_labels, name: name.clone(), model_is_unique }
     }
@@ -31,7 +48,7 @@ impl EngineSeries {
     pub(super) fn compat_labels<const N: usize>(
         &self,
         theirs: [(&'static str, &str); N],
-        table: Table,
+        table: &[Id],
     ) -> SeriesLabels {
         let version = (!self.model_is_unique).then_some(("version", self.name.version.as_str()));
         labels(&self.name, theirs.into_iter().chain(version), &[table])
@@ -42,7 +59,7 @@ impl EngineSeries {
 fn labels<'a>(
     name: &'a EngineName,
     ours: impl IntoIterator<Item = (&'a str, &'a str)>,
-    tables: &[Table],
+    tables: &[&[Id]],
 ) -> SeriesLabels {
     let extra = name.labels.iter().map(|(name, value)| (name.as_str(), value.as_str()));
     SeriesLabels::new(Labels::new(ours.into_iter().chain(extra)), tables)

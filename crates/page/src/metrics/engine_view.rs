@@ -170,9 +170,9 @@ fn shortest_f32(value: f64) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::catalog::Id;
     use super::super::compat::CompatSets;
     use super::super::engine::page_of;
+    use super::super::family::Id;
     use super::super::page::Value;
     use super::*;
 

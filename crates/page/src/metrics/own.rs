@@ -1,26 +1,25 @@
-//! The exporter's own metrics. Each is a prometheus-client type, owned by the code that increments it; one
-//! [`Collector`] encodes all of them, and the encoded messages become samples of the page.
-//!
-//! [`Collector`]: prometheus_client::collector::Collector
+//! The data of the exporter's own metrics. Those that count are prometheus-client types, owned by the code that
+//! increments them.
 
-mod collector;
 pub(super) mod process;
+pub(super) mod writer;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use prometheus_client::encoding::prometheus_protobuf::{self, prometheus_data_model as proto};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::histogram::{Histogram, NativeHistogramConfig};
-use prometheus_client::registry::Registry;
 
+use trtllm_engines::SourceStatus;
 use trtllm_fold::native;
+use trtllm_records::gpu::{GpuInventory, NvmlState};
 use trtllm_records::named_variants::named_variants;
+use trtllm_records::{RecorderCounts, RefusedPublishers};
 
-use super::catalog::{Id, Table};
-use super::page::{Labels, Page, Value};
+use super::family::Profile;
+use super::labels::Labels;
 
-pub(super) use collector::{OwnMetrics, OwnWriter};
+use process::ProcessReadings;
 
 /// Upper bounds in seconds. A page of one engine takes about a tenth of a millisecond.
 const SCRAPE_SECONDS: [f64; 10] = [0.00001, 0.000025, 0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.005, 0.01, 0.1];
@@ -82,38 +81,30 @@ impl Default for HttpMetrics {
     }
 }
 
-/// Adds the exporter's own metrics, in the order of the catalog.
-pub(super) fn own_page(metrics: OwnMetrics, page: &mut Page) {
-    let mut registry = Registry::default();
-    registry.register_collector(Box::new(metrics));
-    // Fails only if the collector fails, and ours never does.
-    let families = prometheus_protobuf::encode(&registry).unwrap_or_default();
-    let unlabelled = Arc::new(Labels::default());
-    // The collector encodes the families in this order, so each search goes on behind the family before.
-    let mut ids = Id::all(Table::Exporter);
-    for proto::MetricFamily { name, metric: series, .. } in families {
-        let Some(id) = ids.find(|id| id.metric().name == name) else { continue };
-        for proto::Metric { label, counter, gauge, histogram, .. } in series {
-            let labels = match label.is_empty() {
-                true => Arc::clone(&unlabelled),
-                false => Arc::new(Labels::extend(&unlabelled, label.into_iter().map(|pair| (pair.name, pair.value)))),
-            };
-            if let Some(histogram) = histogram {
-                // The start time is removed, because no other family has one.
-                page.push(id, &labels, proto::Histogram { start_timestamp: None, ..histogram });
-            } else if let Some(value) = counter.map(|counter| counter.value).or(gauge.map(|gauge| gauge.value)) {
-                page.push(id, &labels, number(value));
-            }
-        }
+/// The data of all own families at one moment.
+#[derive(Debug)]
+pub(super) struct OwnMetrics {
+    /// The engines on the page, each with the labels of its source's series.
+    pub(super) sources: Vec<(Arc<Labels>, SourceStatus)>,
+    pub(super) gpus: Arc<GpuInventory>,
+    pub(super) http: HttpMetrics,
+    /// Absent without a recorder.
+    pub(super) recorder: Option<RecorderCounts>,
+    pub(super) refused_publishers: RefusedPublishers,
+    /// Whether the last reload of the configuration succeeded, if there is a file.
+    pub(super) config_reload: Option<bool>,
+    pub(super) process: ProcessReadings,
+    pub(super) profile: Profile,
+}
+
+impl OwnMetrics {
+    /// A value of each source that has it, with the labels of the source.
+    pub(super) fn by_source<V>(&self, read: impl Fn(&SourceStatus) -> Option<V>) -> impl Iterator<Item = (&Labels, V)> {
+        self.sources.iter().filter_map(move |(labels, source)| Some((&**labels, read(source)?)))
+    }
+
+    /// The inventory, unless NVML is off.
+    pub(super) fn nvml(&self) -> Option<&GpuInventory> {
+        (self.gpus.nvml != NvmlState::Off).then_some(&*self.gpus)
     }
 }
-
-/// The messages contain only floats. Whole numbers become integers again, so that OpenMetrics writes them without a
-/// point.
-fn number(value: f64) -> Value {
-    const EXACT: f64 = (1_u64 << f64::MANTISSA_DIGITS) as f64;
-    if value.fract() == 0.0 && (0.0..EXACT).contains(&value) { Value::Count(value as u64) } else { Value::Float(value) }
-}
-
-#[cfg(test)]
-mod tests;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::catalog::{Group, Id, InDefault, Metric, Profile};
+use super::family::{Group, Id, InDefault, Metric, Profile};
 
 pub use super::labels::Labels;
 pub use super::value::Value;
@@ -52,7 +52,7 @@ impl Page {
     /// Brings the samples of each family together, in catalog order. The sort is stable: within a family, samples keep
     /// the order in which they were added.
     pub fn sort(&mut self) {
-        self.samples.sort_by_key(|sample| sample.metric);
+        self.samples.sort_by_key(|sample| sample.metric.place);
     }
 
     /// The HELP of a family on this page.

@@ -7,14 +7,14 @@ use parking_lot::Mutex;
 use trtllm_engines::{EngineSlot, State};
 use trtllm_records::gpu::GpuInventory;
 
-use super::catalog::{Group, Profile};
 use super::compat::CompatSets;
 use super::dcgm::dcgm_page;
 use super::engine_series::EngineSeries;
-use super::gpu::gpu_page;
-use super::own::{HttpMetrics, OwnMetrics, own_page, process};
+use super::family::{Group, Profile};
+use super::gpu::{LabelCache, gpu_page};
+use super::own::{HttpMetrics, OwnMetrics, process};
+use super::own_page::own_page;
 use super::page::Page;
-use super::series_labels::LabelCache;
 
 /// Builds the pages of one state. Keeps labels from page to page.
 #[derive(Debug)]

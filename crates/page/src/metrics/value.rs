@@ -9,7 +9,7 @@ use trtllm_fold::histogram::Histogram;
 pub enum Value {
     Integer(i64),
     Count(u64),
-    /// Always finite: see [`super::page::Page::push`].
+    /// Always finite, because a page drops other values.
     Float(f64),
     Histogram(Box<Histogram>),
     /// A histogram of prometheus-client: one of the exporter's own metrics.

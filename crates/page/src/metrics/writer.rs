@@ -3,33 +3,30 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use super::catalog::Id;
+use super::family::Id;
 use super::page::{Labels, Page, Value};
 use super::series_labels::SeriesLabels;
 use super::value::OrAbsent;
 use trtllm_fold::server_metrics::ByLabel;
 use trtllm_records::named_numbers::NamedNumbers;
 
-/// Adds the samples of one family after the other, all with the same base labels. An absent value has no sample.
-pub(super) struct FamilyWriter<'p> {
+/// Adds the families of one engine, GPU or MIG instance, all with the same base labels.
+pub(super) struct SeriesWriter<'p> {
     page: &'p mut Page,
     labels: &'p SeriesLabels,
-    /// The family that is being written: the last one of [`FamilyWriter::of`].
-    family: Id,
 }
 
 /// Families, and the function that writes each from an `S`.
 type Families<S> = [(Id, fn(&S, &mut FamilyWriter<'_>) -> Option<()>)];
 
-impl<'p> FamilyWriter<'p> {
+impl<'p> SeriesWriter<'p> {
     pub(super) fn new(page: &'p mut Page, labels: &'p SeriesLabels) -> Self {
-        Self { page, labels, family: Id::RequestMetrics }
+        Self { page, labels }
     }
 
     /// The writer of this family.
-    pub(super) fn of(&mut self, family: Id) -> &mut Self {
-        self.family = family;
-        self
+    pub(super) fn of(&mut self, family: Id) -> FamilyWriter<'_> {
+        FamilyWriter { page: self.page, labels: self.labels, family }
     }
 
     /// Adds all families of a table that have a closure.
@@ -41,11 +38,20 @@ impl<'p> FamilyWriter<'p> {
     pub(super) fn table_if<S>(&mut self, families: &Families<S>, source: &S, kept: impl Fn(Id) -> bool) {
         for (family, write) in families.iter().filter(|(family, _)| kept(*family)) {
             if self.page.has(*family) {
-                write(source, self.of(*family));
+                write(source, &mut self.of(*family));
             }
         }
     }
+}
 
+/// Adds the samples of one family. An absent value has no sample.
+pub(super) struct FamilyWriter<'p> {
+    page: &'p mut Page,
+    labels: &'p SeriesLabels,
+    family: Id,
+}
+
+impl FamilyWriter<'_> {
     /// Adds the only series of the family.
     pub(super) fn one(&mut self, value: impl OrAbsent) {
         if let Some(value) = value.or_absent() {

@@ -9,7 +9,8 @@ use prometheus_client::registry::{Registry, Unit};
 
 use super::*;
 use crate::exposition::parsed::parse;
-use crate::metrics::catalog::{CATALOG, Id};
+use crate::metrics::catalog::CATALOG;
+use crate::metrics::family::Id;
 use crate::metrics::page::Labels;
 use trtllm_fold::histogram::{Histogram, RATIO, TOKEN_LENGTH, TRANSFER_BYTES};
 

@@ -3,8 +3,8 @@
 use trtllm_records::fields;
 use trtllm_records::schema::{Field, When};
 
-use super::metric::{Group, Metric};
-use super::table::CATALOG;
+use super::CATALOG;
+use crate::metrics::family::{Group, Metric};
 
 /// The families that the field feeds. Those of other exporters are left out.
 pub fn families_of(field: &Field) -> impl Iterator<Item = &'static Metric> {

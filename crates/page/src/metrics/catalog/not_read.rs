@@ -6,8 +6,8 @@ use std::collections::{BTreeSet, HashSet};
 use trtllm_records::fields;
 use trtllm_records::statistics::NOT_READ;
 
-use super::metric::Group;
-use super::table::CATALOG;
+use super::CATALOG;
+use crate::metrics::family::Group;
 
 /// The elements of `names` that no table contains. They are names of keys, families and paths. Keys may be in camelCase
 /// or snake_case. Names of families may lack the prefix `trtllm_`, as in older releases.

@@ -111,8 +111,8 @@ fn the_families_of_a_section_are_contiguous_and_sections_are_in_page_order() {
 fn an_id_names_its_family_and_ids_are_in_page_order() {
     assert_eq!(Id::RequestMetrics.metric().name, "nv_trt_llm_request_metrics");
     assert_eq!(Id::GpuUp.metric().name, "nv_gpu_up");
-    let ids: Vec<Id> = Table::ALL.into_iter().flat_map(Id::all).collect();
-    assert!(ids.is_sorted() && ids.last() == Some(&Id::ProcessThreads));
+    let ids = TABLES.concat();
+    assert!(ids.is_sorted_by_key(|id| id.place) && ids.last() == Some(&Id::ProcessThreads));
     assert!(ids.iter().map(|id| id.metric()).eq(CATALOG.iter()));
 }
 

@@ -8,14 +8,15 @@ use trtllm_service::supervise::{self, Task};
 
 use super::{Group, InDefault, Metric, Stability, families};
 use crate::build;
-use crate::metrics::own::{HttpRefusal, OwnMetrics, OwnWriter};
+use crate::metrics::own::writer::OwnWriter;
+use crate::metrics::own::{HttpRefusal, OwnMetrics};
 
 const EXPORTER: Metric = Metric::area(Group::Exporter, Stability::Stable, &[]);
 const SOURCE: Metric = Metric::area(Group::Exporter, Stability::Stable, &["model", "source", "version"]);
 const PROCESS: Metric = Metric::area(Group::Exporter, Stability::Inherited, &[]);
 
 families! {
-    Exporter of OwnMetrics => OwnWriter<'_>;
+    Exporter of OwnMetrics => OwnWriter<'_, '_>;
 
     BuildInfo(|_own, series| {
         let labels = [

@@ -18,15 +18,11 @@ pub(in crate::metrics) mod trtllm;
 pub(in crate::metrics) mod verdict;
 pub(in crate::metrics) mod vllm;
 
-use std::fmt;
-use std::sync::LazyLock;
-
 use trtllm_fold::rank_totals::Rank;
 use trtllm_records::schema::When;
 
-use super::id::Id;
-use super::metric::{Group, InDefault, Metric, Stability};
 use crate::metrics::engine_view::EngineView;
+use crate::metrics::family::{Group, Id, InDefault, Metric, Stability};
 use crate::metrics::value::{Value, increased, seen};
 use crate::metrics::writer::FamilyWriter;
 
@@ -62,20 +58,24 @@ fn unknown() -> String {
 macro_rules! families {
     ($table:ident of $of:ty => $writer:ty;
      $($id:ident $((|$from:ident $(, $series:ident)?| $value:expr))? = $metric:expr;)*) => {
-        pub(in crate::metrics::catalog) const FAMILIES: &[crate::metrics::catalog::Metric] = &[$($metric),*];
-
         /// Index within this table.
         #[allow(clippy::enum_variant_names, reason = "the variants are named as the ids of one area")]
         enum Index { $($id),* }
 
         #[allow(non_upper_case_globals, reason = "Id::Name reads like the variant of an enum, and is used like one")]
-        impl crate::metrics::catalog::Id {
-            $(pub const $id: Self = Self::new(crate::metrics::catalog::Table::$table as u8, Index::$id as u8);)*
+        impl $crate::metrics::family::Id {
+            $(pub const $id: Self = {
+                static METRIC: $crate::metrics::family::Metric = $metric;
+                Self::new($crate::metrics::family::Table::$table, Index::$id as u8, &METRIC)
+            };)*
         }
 
+        pub(in crate::metrics) const FAMILIES: &[$crate::metrics::family::Id] =
+            &[$($crate::metrics::family::Id::$id),*];
+
         /// Each family of this table that has a closure, with the function that writes it.
-        pub(in crate::metrics) const WRITE: &[(crate::metrics::catalog::Id, fn(&$of, &mut $writer) -> Option<()>)] =
-            &[$($((crate::metrics::catalog::Id::$id, families!(@write $of, $writer, $from, $($series,)? $value)),)?)*];
+        pub(in crate::metrics) const WRITE: &[($crate::metrics::family::Id, fn(&$of, &mut $writer) -> Option<()>)] =
+            &[$($(($crate::metrics::family::Id::$id, families!(@write $of, $writer, $from, $($series,)? $value)),)?)*];
     };
     (@write $of:ty, $writer:ty, $from:ident, $series:ident, $value:expr) => {
         |$from: &$of, $series: &mut $writer| { $value; Some(()) }
@@ -86,74 +86,3 @@ macro_rules! families {
 }
 
 use families;
-
-macro_rules! tables {
-    ($($table:ident = $module:ident),* $(,)?) => {
-        /// The tables, in page order.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-        pub enum Table { $($table),* }
-
-        /// The families of each table.
-        static TABLES: [&[Metric]; Table::ALL.len()] = [$($module::FAMILIES),*];
-
-        impl Table {
-            pub const ALL: [Self; [$(stringify!($module)),*].len()] = [$(Self::$table),*];
-        }
-    };
-}
-
-tables! {
-    Triton = triton,
-    EngineCounters = engine_counters,
-    EngineHistograms = engine_histograms,
-    EngineGauges = engine_gauges,
-    Benchmark = benchmark,
-    EngineGpus = engine_gpus,
-    Verdict = verdict,
-    Trtllm = trtllm,
-    Dynamo = dynamo,
-    Vllm = vllm,
-    TritonCore = triton_core,
-    Orchestrator = orchestrator,
-    Dcgm = dcgm,
-    Gpu = gpu,
-    Mig = mig,
-    Exporter = exporter,
-}
-
-impl Id {
-    /// The families of a table, in page order.
-    pub fn all(table: Table) -> impl Iterator<Item = Self> {
-        (0..TABLES[table as usize].len()).map(move |index| Self::new(table as u8, index as u8))
-    }
-
-    #[must_use]
-    pub const fn metric(self) -> &'static Metric {
-        let (table, index) = self.table_and_index();
-        &TABLES[table][index]
-    }
-}
-
-impl fmt::Debug for Id {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(self.metric().name)
-    }
-}
-
-/// All families in page order.
-pub static CATALOG: LazyLock<Vec<Metric>> = LazyLock::new(|| TABLES.concat());
-
-impl Table {
-    /// The tables of an engine or an orchestrator under its own names.
-    pub const OF_ENGINES: [Self; 9] = [
-        Self::Triton,
-        Self::EngineCounters,
-        Self::EngineHistograms,
-        Self::EngineGauges,
-        Self::Benchmark,
-        Self::EngineGpus,
-        Self::Verdict,
-        Self::TritonCore,
-        Self::Orchestrator,
-    ];
-}

@@ -1,11 +1,13 @@
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use prometheus_client::encoding::text::encode_registry;
 
 use super::*;
 use crate::exposition::negotiate::Format;
 use crate::exposition::parsed::parse;
-use crate::metrics::catalog::{CATALOG, Group, Profile};
+use crate::metrics::catalog::CATALOG;
+use crate::metrics::family::{Group, Id, Profile};
+use crate::metrics::own::{HttpMetrics, HttpRefusal, process};
 use trtllm_engines::SourceStatus;
 use trtllm_fold::native::NativeBuckets;
 use trtllm_records::gpu::{GpuInventory, NvmlState, ReadError};

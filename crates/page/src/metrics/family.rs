@@ -1,9 +1,63 @@
-//! What the catalog says about one family, and the methods with which the tables define it.
+//! What a family is, and the methods with which the catalog defines one. Does not know the catalog.
+
+use std::fmt;
 
 use trtllm_records::named_variants::named_variants;
 use trtllm_records::schema::When;
 
-use super::id::Id;
+/// The tables of the catalog, in page order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Table {
+    Triton,
+    EngineCounters,
+    EngineHistograms,
+    EngineGauges,
+    Benchmark,
+    EngineGpus,
+    Verdict,
+    Trtllm,
+    Dynamo,
+    Vllm,
+    TritonCore,
+    Orchestrator,
+    Dcgm,
+    Gpu,
+    Mig,
+    Exporter,
+}
+
+/// A family of the catalog.
+#[derive(Clone, Copy)]
+pub struct Id {
+    /// The table, and the index in it. Places are in page order.
+    pub(super) place: (Table, u8),
+    metric: &'static Metric,
+}
+
+impl Id {
+    pub(super) const fn new(table: Table, index: u8, metric: &'static Metric) -> Self {
+        Self { place: (table, index), metric }
+    }
+
+    #[must_use]
+    pub const fn metric(self) -> &'static Metric {
+        self.metric
+    }
+}
+
+impl PartialEq for Id {
+    fn eq(&self, other: &Self) -> bool {
+        self.place == other.place
+    }
+}
+
+impl Eq for Id {}
+
+impl fmt::Debug for Id {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.metric.name)
+    }
+}
 
 /// The kind of a metric. It determines the type that each format declares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,10 +1,7 @@
-//! The data of the exporter's own families, and the collector that encodes them in the order of the catalog. The
-//! catalog describes each family, and its entry provides the series.
+//! Encodes the exporter's own families with prometheus-client. The entry of each family provides its series.
 
 use std::fmt;
-use std::sync::Arc;
 
-use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{
     DescriptorEncoder, EncodeCounterValue, EncodeGaugeValue, EncodeLabelSet, EncodeMetric, LabelSetEncoder,
     MetricEncoder,
@@ -14,56 +11,10 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Unit;
 
-use super::HttpMetrics;
-use super::process::ProcessReadings;
-use crate::metrics::catalog::table::exporter;
-use crate::metrics::catalog::{Id, MetricKind, Profile};
-use crate::metrics::page::Labels;
+use super::OwnMetrics;
+use crate::metrics::family::{Id, MetricKind};
+use crate::metrics::labels::Labels;
 use trtllm_engines::SourceStatus;
-use trtllm_records::gpu::{GpuInventory, NvmlState};
-use trtllm_records::{RecorderCounts, RefusedPublishers};
-
-/// The data of all own families at one moment.
-#[derive(Debug)]
-pub(in crate::metrics) struct OwnMetrics {
-    /// The engines on the page, each with the labels of its source's series.
-    pub(in crate::metrics) sources: Vec<(Arc<Labels>, SourceStatus)>,
-    pub(in crate::metrics) gpus: Arc<GpuInventory>,
-    pub(in crate::metrics) http: HttpMetrics,
-    /// Absent without a recorder.
-    pub(in crate::metrics) recorder: Option<RecorderCounts>,
-    pub(in crate::metrics) refused_publishers: RefusedPublishers,
-    /// Whether the last reload of the configuration succeeded, if there is a file.
-    pub(in crate::metrics) config_reload: Option<bool>,
-    pub(in crate::metrics) process: ProcessReadings,
-    pub(in crate::metrics) profile: Profile,
-}
-
-impl Collector for OwnMetrics {
-    fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let mut writer = OwnWriter { encoder, family: Id::BuildInfo, result: Ok(()) };
-        for (family, write) in exporter::WRITE.iter().filter(|(family, _)| family.metric().is_in(self.profile)) {
-            writer.family = *family;
-            write(self, &mut writer);
-        }
-        writer.result
-    }
-}
-
-impl OwnMetrics {
-    /// A value of each source that has it, with the labels of the source.
-    pub(in crate::metrics) fn by_source<V>(
-        &self,
-        read: impl Fn(&SourceStatus) -> Option<V>,
-    ) -> impl Iterator<Item = (&Labels, V)> {
-        self.sources.iter().filter_map(move |(labels, source)| Some((&**labels, read(source)?)))
-    }
-
-    /// The inventory, unless NVML is off.
-    pub(in crate::metrics) fn nvml(&self) -> Option<&GpuInventory> {
-        (self.gpus.nvml != NvmlState::Off).then_some(&*self.gpus)
-    }
-}
 
 impl EncodeLabelSet for &Labels {
     fn encode(&self, encoder: &mut LabelSetEncoder<'_>) -> fmt::Result {
@@ -79,15 +30,14 @@ pub(in crate::metrics) trait Number:
 
 impl<N: EncodeCounterValue + EncodeGaugeValue + fmt::Debug + Send + Sync + 'static> Number for N {}
 
-/// Writes one family after the other, with the name, type, unit and HELP of the catalog.
-pub(in crate::metrics) struct OwnWriter<'a> {
-    encoder: DescriptorEncoder<'a>,
-    /// The family that is being written.
-    family: Id,
-    result: fmt::Result,
+/// Writes one family, with the name, type, unit and HELP of the catalog.
+pub(in crate::metrics) struct OwnWriter<'w, 'e> {
+    pub(in crate::metrics) encoder: &'w mut DescriptorEncoder<'e>,
+    pub(in crate::metrics) family: Id,
+    pub(in crate::metrics) result: fmt::Result,
 }
 
-impl OwnWriter<'_> {
+impl OwnWriter<'_, '_> {
     /// Adds the only series of the family, without labels.
     pub(in crate::metrics) fn one(&mut self, value: impl Number) {
         self.all([([("", ""); 0], value)]);
