@@ -7,6 +7,9 @@ use super::family::{Group, Id, InDefault, Metric, Profile};
 pub use super::labels::Labels;
 pub use super::value::Value;
 
+/// A full page of one engine has fewer samples.
+const USUAL_SAMPLES: usize = 512;
+
 /// One series of one family.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sample {
@@ -28,7 +31,7 @@ pub struct Page {
 impl Page {
     /// An empty page.
     pub(super) fn new(profile: Profile, for_gateway: bool) -> Self {
-        Self { samples: Vec::new(), profile, for_gateway }
+        Self { samples: Vec::with_capacity(USUAL_SAMPLES), profile, for_gateway }
     }
 
     pub(super) fn has(&self, family: Id) -> bool {

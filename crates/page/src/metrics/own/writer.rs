@@ -45,13 +45,11 @@ impl OwnWriter<'_, '_> {
 
     /// Adds a series for each number. Without any, the family is left out.
     pub(in crate::metrics) fn all<L: EncodeLabelSet, N: Number>(&mut self, series: impl IntoIterator<Item = (L, N)>) {
-        let is_counter = self.family.metric().kind == MetricKind::Counter;
-        self.metrics(series.into_iter().map(|(labels, value)| -> (L, Box<dyn EncodeMetric>) {
-            match is_counter {
-                true => (labels, Box::new(ConstCounter::new(value))),
-                false => (labels, Box::new(ConstGauge::new(value))),
-            }
-        }));
+        let series = series.into_iter();
+        match self.family.metric().kind {
+            MetricKind::Counter => self.metrics(series.map(|(labels, value)| (labels, ConstCounter::new(value)))),
+            _ => self.metrics(series.map(|(labels, value)| (labels, ConstGauge::new(value)))),
+        }
     }
 
     /// Adds a series for each value of the family's own label, in the order of the catalog.
