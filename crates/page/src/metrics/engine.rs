@@ -5,9 +5,8 @@ use trtllm_engines::EngineSlot;
 use trtllm_records::ErrorKind;
 use trtllm_records::orchestrator::SOURCE as ORCHESTRATOR;
 
-use super::catalog::table::triton::{self, kv_cache_blocks};
 use super::catalog::table::{
-    benchmark, engine_counters, engine_gauges, engine_gpus, engine_histograms, orchestrator, verdict,
+    benchmark, engine_counters, engine_gauges, engine_gpus, engine_histograms, orchestrator, triton, verdict,
 };
 use super::compat::CompatSets;
 use super::engine_series::EngineSeries;
@@ -73,10 +72,14 @@ impl EngineSeries {
         let Some(latest) = engine.load().filter(|_| !refused) else { return };
         let (scheduled, waiting) = (latest.scheduled(), latest.all_waiting_rounded());
         let mut writer = SeriesWriter::new(page, &self.labels);
-        writer.of(Id::RequestMetrics).all([None, None, scheduled, None, waiting]);
+        let mut requests = writer.of(Id::RequestMetrics);
+        requests.with([("request_type", "scheduled")], scheduled);
+        requests.with([("request_type", "waiting")], waiting);
         if let Some(kv) = &latest.kv {
-            let [max, _, _, tokens_per_block, _, fraction] = kv_cache_blocks(kv);
-            writer.of(Id::KvCacheBlockMetrics).all([max, None, None, tokens_per_block, None, fraction]);
+            let mut blocks = writer.of(Id::KvCacheBlockMetrics);
+            blocks.with([("kv_cache_block_type", "max")], kv.max_num_blocks);
+            blocks.with([("kv_cache_block_type", "tokens_per")], kv.tokens_per_block);
+            blocks.with([("kv_cache_block_type", "fraction")], kv.used_fraction());
         }
         // The same numbers under trtllm-serve's names. On the full page (`/metrics`) these names have trtllm-serve's
         // meaning. Here they have the gateway's, so that a picker decides the same under both names.

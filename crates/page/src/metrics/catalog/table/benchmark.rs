@@ -6,17 +6,6 @@ use trtllm_records::bench_report::Percentiles;
 use super::{ENGINE, EngineView, FamilyWriter, Metric, When, families, unknown};
 
 const STATISTICS: &[&str] = &["p50", "p90", "p95", "p99", "min", "max", "avg"];
-const SETTINGS: &[&str] = &[
-    "num_gpus",
-    "tp_size",
-    "pp_size",
-    "ep_size",
-    "max_batch_size",
-    "max_num_tokens",
-    "max_input_length",
-    "max_sequence_length",
-    "kv_memory_ratio",
-];
 
 /// The area of the families of a benchmark's report.
 const BENCH: Metric = ENGINE.when(&[When::Report]);
@@ -97,20 +86,12 @@ families! {
         BENCH.gauge("nv_trt_llm_bench_output_tokens_per_joule").help("Output tokens per joule in the benchmark.");
     BenchPower(|engine| engine.bench?.energy.power_watts) = BENCH.gauge("nv_trt_llm_bench_power_watts").unit("watts")
         .help("Mean power of the GPUs in the benchmark in watts.");
-    BenchConfig(|engine, series| {
-        let BenchReport { metadata, configuration: config, .. } = engine.bench?;
-        series.all([
-            metadata.num_gpus,
-            config.tp_size,
-            config.pp_size,
-            config.ep_size,
-            config.max_batch_size,
-            config.max_num_tokens,
-            config.max_input_length,
-            config.max_sequence_length,
-            config.kv_memory_percentage,
-        ])
-    }) = BENCH.gauge("nv_trt_llm_bench_config").by("setting", SETTINGS)
+    BenchConfig(|engine| let config = &engine.bench?.configuration; by setting {
+        num_gpus: engine.bench?.metadata.num_gpus, tp_size: config.tp_size, pp_size: config.pp_size,
+        ep_size: config.ep_size, max_batch_size: config.max_batch_size, max_num_tokens: config.max_num_tokens,
+        max_input_length: config.max_input_length, max_sequence_length: config.max_sequence_length,
+        kv_memory_ratio: config.kv_memory_percentage,
+    }) = BENCH.gauge("nv_trt_llm_bench_config")
         .help("Configuration of the benchmark, by setting.");
     BenchInfo(|engine, series| {
         let BenchReport { metadata, configuration, .. } = engine.bench?;

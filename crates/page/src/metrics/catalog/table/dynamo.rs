@@ -15,8 +15,9 @@ families! {
     DynamoTransferLatency(|engine| seen(&engine.times.dynamo_transfer)) =
         DYNAMO.histogram("trtllm_kv_transfer_latency_seconds").unit("seconds")
         .help("Duration of a request's KV cache transfer in seconds.").like(Id::KvCacheTransferTime);
-    DynamoTransferBytes(|engine| seen(&engine.times.dynamo_transfer_bytes)) = DYNAMO.histogram("trtllm_kv_transfer_bytes")
-        .unit("bytes").help("Size of a request's KV cache transfer in bytes.").like(Id::KvCacheTransferBytes);
+    DynamoTransferBytes(|engine| seen(&engine.times.dynamo_transfer_bytes)) =
+        DYNAMO.histogram("trtllm_kv_transfer_bytes").unit("bytes")
+        .help("Size of a request's KV cache transfer in bytes.").like(Id::KvCacheTransferBytes);
     DynamoTransferSpeed(|engine| seen(&engine.times.dynamo_transfer_speed)) =
         DYNAMO.histogram("trtllm_kv_transfer_speed_gb_s")
         .help("Speed of a request's KV cache transfer in 10^9 bytes per second.").like(Id::KvCacheTransferBytes);

@@ -79,33 +79,24 @@ families! {
     CrossKvBlocks(|engine, series| series.all(engine.totals.cross_kv?.events())) =
         ENGINE.counter("nv_trt_llm_cross_kv_cache_blocks_total").by("event", &KvCacheStats::EVENTS)
         .help("KV cache blocks of cross attention (encoder-decoder models), by event.").when(&[When::CrossAttention]);
-    WindowBlocks(|engine, series| {
-        let events = &engine.totals.pools.events;
-        series.all([
-            events.iter_alloc_total_blocks, events.iter_alloc_new_blocks, events.iter_reused_blocks,
-            events.iter_full_reused_blocks, events.iter_partial_reused_blocks, events.iter_missed_blocks,
-            events.iter_gen_alloc_blocks, events.iter_onboard_blocks, events.iter_offload_blocks,
-            events.iter_intra_device_copy_blocks, events.iter_host_dropped_blocks,
-        ])
+    WindowBlocks(|engine| let events = &engine.totals.pools.events; by event {
+        allocated: events.iter_alloc_total_blocks, newly_allocated: events.iter_alloc_new_blocks,
+        reused: events.iter_reused_blocks, full_reused: events.iter_full_reused_blocks,
+        partial_reused: events.iter_partial_reused_blocks, missed: events.iter_missed_blocks,
+        generation_allocated: events.iter_gen_alloc_blocks, onboarded: events.iter_onboard_blocks,
+        offloaded: events.iter_offload_blocks, copied: events.iter_intra_device_copy_blocks,
+        host_dropped: events.iter_host_dropped_blocks,
     }) = ENGINE.counter("nv_trt_llm_kv_cache_window_blocks_total")
-        .by("event", &[
-            "allocated", "newly_allocated", "reused", "full_reused", "partial_reused", "missed", "generation_allocated",
-            "onboarded", "offloaded", "copied", "host_dropped",
-        ])
         .help("KV cache blocks by event, summed over all attention windows or pool groups; copied means within the \
             GPU.")
         .feeds("kvCacheIterationStatsByPoolGroup kvCacheIterationStatsByLifecycle iterAllocTotalBlocks \
             iterAllocNewBlocks iterReusedBlocks iterFullReusedBlocks iterPartialReusedBlocks iterMissedBlocks \
             iterGenAllocBlocks iterOnboardBlocks iterOffloadBlocks iterIntraDeviceCopyBlocks iterHostDroppedBlocks \
             kind");
-    WindowBytes(|engine, series| {
-        let events = &engine.totals.pools.events;
-        series.all([
-            events.iter_onboard_bytes, events.iter_offload_bytes, events.iter_intra_device_copy_bytes,
-            events.iter_host_dropped_bytes,
-        ])
+    WindowBytes(|engine| let events = &engine.totals.pools.events; by event {
+        onboarded: events.iter_onboard_bytes, offloaded: events.iter_offload_bytes,
+        copied: events.iter_intra_device_copy_bytes, host_dropped: events.iter_host_dropped_bytes,
     }) = ENGINE.counter("nv_trt_llm_kv_cache_window_bytes_total").unit("bytes")
-        .by("event", &["onboarded", "offloaded", "copied", "host_dropped"])
         .help("KV cache bytes moved or dropped by iterations, by event, summed over all attention windows or pool \
             groups.")
         .feeds("kvCacheIterationStatsByPoolGroup iterOnboardBytes iterOffloadBytes iterIntraDeviceCopyBytes \
@@ -122,19 +113,17 @@ families! {
         ENGINE.counter("nv_trt_llm_ssm_snapshot_lookups_total")
         .help("Lookups of state snapshots for prompts of state space models.")
         .feeds("snapshotStats iterSnapshotLookups");
-    SsmSnapshotHits(|engine, series| {
-        let snapshots = &engine.totals.pools.snapshots;
-        series.all([snapshots.iter_aligned_snapshot_hits, snapshots.iter_unaligned_snapshot_hits])
-    }) = ENGINE.counter("nv_trt_llm_ssm_snapshot_hits_total").by("alignment", &["aligned", "unaligned"])
+    SsmSnapshotHits(|engine| let snapshots = &engine.totals.pools.snapshots; by alignment {
+        aligned: snapshots.iter_aligned_snapshot_hits, unaligned: snapshots.iter_unaligned_snapshot_hits,
+    }) = ENGINE.counter("nv_trt_llm_ssm_snapshot_hits_total")
         .help("Lookups that found a state snapshot; aligned means that it ends where a KV cache block ends.")
         .feeds("iterAlignedSnapshotHits iterUnalignedSnapshotHits");
     SsmSnapshotMisses(|engine| engine.totals.pools.snapshots.iter_snapshot_misses) =
         ENGINE.counter("nv_trt_llm_ssm_snapshot_misses_total").help("Lookups that found no state snapshot.")
         .feeds("iterSnapshotMisses");
-    SsmSnapshotTokens(|engine, series| {
-        let snapshots = &engine.totals.pools.snapshots;
-        series.all([snapshots.iter_reused_tokens, snapshots.iter_unreused_tokens])
-    }) = ENGINE.counter("nv_trt_llm_ssm_snapshot_tokens_total").by("outcome", &["reused", "unreused"])
+    SsmSnapshotTokens(|engine| let snapshots = &engine.totals.pools.snapshots; by outcome {
+        reused: snapshots.iter_reused_tokens, unreused: snapshots.iter_unreused_tokens,
+    }) = ENGINE.counter("nv_trt_llm_ssm_snapshot_tokens_total")
         .help("Prompt tokens of state snapshot lookups, by whether a snapshot covered them (reused).")
         .feeds("iterReusedTokens iterUnreusedTokens");
     DiskPrefetchedBlocks(|engine| engine.totals.pools.disk_prefetched_blocks) =

@@ -2,21 +2,20 @@
 
 use trtllm_analysis::saturation::Saturation;
 use trtllm_fold::EngineState;
-use trtllm_fold::latest::EngineLimits;
 use trtllm_fold::lifecycle::Stages;
 use trtllm_fold::pools::PoolBytes;
 use trtllm_fold::rank_totals::RankLoad;
 use trtllm_fold::request_totals::RequestSource;
 use trtllm_fold::share::{ratio, share};
-use trtllm_records::iteration::InflightBatchingStats;
 use trtllm_records::named_numbers::NamedNumbers as _;
 
-use super::{
-    ENGINE, EngineView, FamilyWriter, Id, RANK, Value, When, families, rank_name, triton::KV_CACHE_BLOCKS,
-    triton::kv_cache_blocks, unknown,
-};
+use super::{ENGINE, EngineView, FamilyWriter, Id, RANK, Value, When, families, rank_name, unknown};
 
-const LIMITS: &[&str] = &["static", "tuner", "runtime"];
+/// The requests of an idle engine have ended, even if the rows of the last record have some.
+fn requests_by_stage(engine: &EngineView<'_>) -> Option<Stages> {
+    let stages = engine.load.and(engine.engine.observed.fold.stages())?;
+    Some(if engine.engine.state == EngineState::Idle { Stages::default() } else { stages })
+}
 
 /// The load of each rank. Absent with one rank.
 fn rank_load<V: Into<Value>>(
@@ -31,12 +30,10 @@ fn rank_load<V: Into<Value>>(
     }
 }
 
-/// States of the blocks of a pool. A peak is the highest value since the previous record.
-const POOL_BLOCKS: &[&str] = &["max", "free", "used", "evictable", "peak_free", "peak_used", "peak_evictable"];
-
 families! {
     EngineGauges of EngineView<'_> => FamilyWriter<'_>;
 
+    // Queue.
     QueuedRequests(|engine| engine.load?.queued) =
         ENGINE.gauge("nv_trt_llm_queued_requests").in_default().unit("requests").stable()
         .help("Requests in the executor's queue, not yet active (Triton's waiting does not include them; PyTorch \
@@ -51,30 +48,24 @@ families! {
     }) = ENGINE.gauge("nv_trt_llm_oldest_waiting_request_seconds").unit("seconds")
         .help("Seconds that the oldest request in the queue has waited, as rows of requests show it; at least that \
             long for the PyTorch engine, whose rows leave some waiting requests out.").feeds("requestStats");
-    QueuedRequestsByPhase(|engine, series| {
-        let batch = engine.load?.inflight?;
-        series.all([batch.num_queued_context_requests, batch.num_queued_gen_requests])
-    }) = ENGINE.gauge("nv_trt_llm_queued_requests_by_phase").by("phase", &["context", "generation"])
+    QueuedRequestsByPhase(|engine| let batch = engine.load?.inflight?; by phase {
+        context: batch.num_queued_context_requests, generation: batch.num_queued_gen_requests,
+    }) = ENGINE.gauge("nv_trt_llm_queued_requests_by_phase")
         .help("Queued requests, by the phase they wait for.").feeds("numQueuedContextRequests numQueuedGenRequests");
     QueuedContextTokens(|engine| engine.load?.inflight?.num_queued_ctx_tokens) =
         ENGINE.gauge("nv_trt_llm_queued_context_tokens").unit("tokens").help("Prompt tokens of queued requests.")
         .feeds("numQueuedCtxTokens");
-    RequestKvTokens(|engine, series| {
-        let InflightBatchingStats {
-            num_ctx_kv_tokens, num_gen_kv_tokens, num_paused_kv_tokens, num_queued_gen_kv_tokens, ..
-        } = engine.load?.inflight?;
-        series.all([num_ctx_kv_tokens, num_gen_kv_tokens, num_paused_kv_tokens, num_queued_gen_kv_tokens])
+
+    // Requests, by what the executor does with them.
+    RequestKvTokens(|engine| let batch = engine.load?.inflight?; by phase {
+        context: batch.num_ctx_kv_tokens, generation: batch.num_gen_kv_tokens,
+        paused: batch.num_paused_kv_tokens, queued_generation: batch.num_queued_gen_kv_tokens,
     }) = ENGINE.gauge("nv_trt_llm_request_kv_tokens").unit("tokens")
-        .by("phase", &["context", "generation", "paused", "queued_generation"])
         .help("KV cache tokens held by requests, by phase.")
         .feeds("numCtxKvTokens numGenKvTokens numQueuedGenKvTokens numPausedKvTokens");
-    RequestsByStage(|engine, series| {
-        let stages = engine.load.and(engine.engine.observed.fold.stages())?;
-        let is_idle = engine.engine.state == EngineState::Idle;
-        let Stages { queued, encoder, context, generation } = if is_idle { Stages::default() } else { stages };
-        series.all([queued, encoder, context, generation].map(Some))
-    }) = ENGINE.gauge("nv_trt_llm_requests_by_stage").stable()
-        .by("stage", &["queued", "encoder", "context", "generation"]).help("Requests, by stage.")
+    RequestsByStage(|engine| let stages = requests_by_stage(engine)?; by stage {
+        queued: stages.queued, encoder: stages.encoder, context: stages.context, generation: stages.generation,
+    }) = ENGINE.gauge("nv_trt_llm_requests_by_stage").stable().help("Requests, by stage.")
         .feeds("requestStats stage");
     RequestLatencyInfo(|engine, series| {
         let sources = std::iter::once(None).chain(RequestSource::ALL.map(Some));
@@ -84,18 +75,20 @@ families! {
         .help("1 for the source of the request latency histograms: perf_metrics and otlp are exact, server_metrics is \
             exact to the buckets of the server, request_stats is accurate to one iteration.")
         .when(&[When::Rows, When::Entries]);
-    BatchSizeLimit(|engine, series| {
-        let EngineLimits { fixed, tuner, runtime } = engine.latest?.batch_size_limits;
-        series.all([fixed, tuner, runtime])
-    }) = ENGINE.gauge("nv_trt_llm_batch_size_limit").in_default().stable().by("limit", LIMITS)
+
+    // Limits.
+    BatchSizeLimit(|engine| let limits = engine.latest?.batch_size_limits; by limit {
+        static: limits.fixed, tuner: limits.tuner, runtime: limits.runtime,
+    }) = ENGINE.gauge("nv_trt_llm_batch_size_limit").in_default().stable()
         .help("Maximum number of requests in a batch: as built (static), recommended (tuner) and in force (runtime).")
         .feeds("maxBatchSizeStatic maxBatchSizeTunerRecommended maxBatchSizeRuntime");
-    TokenLimit(|engine, series| {
-        let EngineLimits { fixed, tuner, runtime } = engine.latest?.token_limits;
-        series.all([fixed, tuner, runtime])
-    }) = ENGINE.gauge("nv_trt_llm_token_limit").stable().by("limit", LIMITS)
+    TokenLimit(|engine| let limits = engine.latest?.token_limits; by limit {
+        static: limits.fixed, tuner: limits.tuner, runtime: limits.runtime,
+    }) = ENGINE.gauge("nv_trt_llm_token_limit").stable()
         .help("Maximum number of tokens in a batch: as built (static), recommended (tuner) and in force (runtime).")
         .feeds("maxNumTokensStatic maxNumTokensTunerRecommended maxNumTokensRuntime");
+
+    // KV cache.
     KvCacheHitRatio(|engine| engine.hit_ratio()) = ENGINE.gauge("nv_trt_llm_kv_cache_hit_ratio").unit("ratio").stable()
         .help("Share (0-1) of looked-up KV cache blocks found in the cache, since this exporter first saw the engine.")
         .feeds("reusedBlocks").like(Id::KvBlocksMissed);
@@ -106,26 +99,21 @@ families! {
     KvIterationHitRatio(|engine| engine.load?.pools.hit_ratio) = ENGINE.gauge("nv_trt_llm_kv_cache_iteration_hit_ratio")
         .unit("ratio").help("Share (0-1) of the KV cache blocks looked up in the last iteration that were found.")
         .feeds("kvCacheIterationStatsByLifecycle iterReusedBlocks iterMissedBlocks");
-    PrimaryPoolBlocks(|engine, series| {
-        let pools = &engine.load?.pools.gpu;
-        series.all([
-            pools.primary_max_num_blocks, pools.primary_free_num_blocks, pools.primary_used_num_blocks,
-            pools.primary_evictable_num_blocks, pools.primary_peak_free_num_blocks, pools.primary_peak_used_num_blocks,
-            pools.primary_peak_evictable_num_blocks,
-        ])
-    }) = ENGINE.gauge("nv_trt_llm_kv_cache_primary_pool_blocks").unit("blocks").by("state", POOL_BLOCKS)
+    PrimaryPoolBlocks(|engine| let pools = &engine.load?.pools.gpu; by state {
+        max: pools.primary_max_num_blocks, free: pools.primary_free_num_blocks, used: pools.primary_used_num_blocks,
+        evictable: pools.primary_evictable_num_blocks, peak_free: pools.primary_peak_free_num_blocks,
+        peak_used: pools.primary_peak_used_num_blocks, peak_evictable: pools.primary_peak_evictable_num_blocks,
+    }) = ENGINE.gauge("nv_trt_llm_kv_cache_primary_pool_blocks").unit("blocks")
         .help("KV cache blocks on the GPU, by state, summed over all pools; peaks are since the previous record.")
         .feeds("kvCacheIterationStats kvCacheIterationStatsByPoolGroup primaryMaxNumBlocks primaryFreeNumBlocks \
             primaryUsedNumBlocks primaryEvictableNumBlocks primaryPeakFreeNumBlocks primaryPeakUsedNumBlocks \
             primaryPeakEvictableNumBlocks");
-    SecondaryPoolBlocks(|engine, series| {
-        let pools = &engine.load?.pools.cold;
-        series.all([
-            pools.secondary_max_num_blocks, pools.secondary_free_num_blocks, pools.secondary_used_num_blocks,
-            pools.secondary_evictable_num_blocks, pools.secondary_peak_free_num_blocks,
-            pools.secondary_peak_used_num_blocks, pools.secondary_peak_evictable_num_blocks,
-        ])
-    }) = ENGINE.gauge("nv_trt_llm_kv_cache_secondary_pool_blocks").unit("blocks").by("state", POOL_BLOCKS)
+    SecondaryPoolBlocks(|engine| let pools = &engine.load?.pools.cold; by state {
+        max: pools.secondary_max_num_blocks, free: pools.secondary_free_num_blocks,
+        used: pools.secondary_used_num_blocks, evictable: pools.secondary_evictable_num_blocks,
+        peak_free: pools.secondary_peak_free_num_blocks, peak_used: pools.secondary_peak_used_num_blocks,
+        peak_evictable: pools.secondary_peak_evictable_num_blocks,
+    }) = ENGINE.gauge("nv_trt_llm_kv_cache_secondary_pool_blocks").unit("blocks")
         .help("KV cache blocks on host and disk, by state, summed over all pools; peaks are since the previous record.")
         .feeds("kvCacheIterationStatsByColdPoolGroup secondaryMaxNumBlocks secondaryFreeNumBlocks \
             secondaryUsedNumBlocks secondaryEvictableNumBlocks secondaryPeakFreeNumBlocks secondaryPeakUsedNumBlocks \
@@ -147,6 +135,8 @@ families! {
     KvCachePressureRatio(|engine| engine.kv_cache_pressure()) = ENGINE.gauge("nv_trt_llm_kv_cache_pressure_ratio")
         .unit("ratio").stable().help("Share (0-1) of KV cache blocks that are not free.")
         .feeds("maxNumBlocks freeNumBlocks");
+
+    // Batch.
     BatchOccupancyRatio(|engine| share(engine.batch_requests(), engine.load?.max_active_of_all())) =
         ENGINE.gauge("nv_trt_llm_batch_occupancy_ratio").in_default().unit("ratio").stable()
         .help("Requests in context and generation phase as a share (0-1) of the maximum number of active requests.")
@@ -155,11 +145,9 @@ families! {
         ENGINE.gauge("nv_trt_llm_batch_efficiency_ratio").unit("ratio")
         .help("Active requests divided by the batch size limit in force; above 1 if requests wait.")
         .feeds("numActiveRequests maxBatchSizeRuntime");
-    SaturationRatio(|engine, series| {
-        let Saturation { batch, tokens, kv_cache, queue } = Saturation::of(engine.load?);
-        series.all([batch, tokens, kv_cache, queue])
+    SaturationRatio(|engine| let used = Saturation::of(engine.load?); by resource {
+        batch: used.batch, tokens: used.tokens, kv_cache: used.kv_cache, queue: used.queue,
     }) = ENGINE.gauge("nv_trt_llm_saturation_ratio").in_default().unit("ratio")
-        .by("resource", &["batch", "tokens", "kv_cache", "queue"])
         .help("Share of a resource of the engine that is in use, 1 if it is full; for the queue, waiting requests \
             divided by the batch limit.")
         .feeds("numActiveRequests numQueuedRequests maxBatchSizeRuntime maxNumTokensRuntime maxNumBlocks usedNumBlocks \
@@ -175,6 +163,8 @@ families! {
         ENGINE.gauge("nv_trt_llm_decoded_tokens_per_iteration").stable()
         .help("Mean number of tokens decoded per generation request and iteration.")
         .feeds("InflightBatchingStats.avgNumDecodedTokensPerIter");
+
+    // Speculative decoding, cross attention and ranks.
     SpecAcceptanceLength(|engine| engine.load?.spec_decoding?.acceptance_length) =
         ENGINE.gauge("nv_trt_llm_spec_decode_acceptance_length").stable()
         .help("Mean number of tokens per decoding step with speculative decoding in the last iteration.")
@@ -186,8 +176,10 @@ families! {
     SpecDraftOverheadRatio(|engine| engine.measured_drafts()?.draft_overhead) =
         ENGINE.gauge("nv_trt_llm_spec_decode_draft_overhead_ratio").unit("ratio").stable()
         .help("Share (0-1) of the iteration's time spent drafting.").feeds("draftOverhead");
-    CrossKvCacheBlockMetrics(|engine, series| series.all(kv_cache_blocks(engine.load?.cross_kv.as_ref()?))) =
-        ENGINE.gauge("nv_trt_llm_cross_kv_cache_block_metrics").stable().by("kv_cache_block_type", KV_CACHE_BLOCKS)
+    CrossKvCacheBlockMetrics(|engine| let kv = engine.load?.cross_kv?; by kv_cache_block_type {
+        max: kv.max_num_blocks, free: kv.free_num_blocks, used: kv.used_num_blocks, tokens_per: kv.tokens_per_block,
+        reused: kv.reused_blocks, fraction: kv.used_fraction(),
+    }) = ENGINE.gauge("nv_trt_llm_cross_kv_cache_block_metrics").stable()
         .help("KV cache blocks of cross attention (encoder-decoder models), by type.").feeds("crossKvCacheStats");
     AttentionDpRanks(|engine| engine.latest?.attention_dp_ranks()) = ENGINE.gauge("nv_trt_llm_attention_dp_ranks")
         .help("Attention data parallel ranks that share the requests of one iteration.").feeds("attentionDpRank rank");
@@ -198,6 +190,8 @@ families! {
     RankActiveRequests(|engine, series| rank_load(engine, series, |load| load.active.filter(|_| !load.is_copy))) =
         ENGINE.gauge("nv_trt_llm_rank_active_requests").unit("requests").labels(RANK)
         .help("Active requests, by attention data parallel rank; ranks above 63 are summed as other.").feeds("rank");
+
+    // The engine, its settings and its state.
     StatisticsInterval(|engine| engine.totals.statistics_interval) =
         ENGINE.gauge("nv_trt_llm_statistics_interval_iterations").unit("iterations")
         .help("Iterations per statistics record; above 1, the engine samples its statistics.").when(&[When::PyTorch]);
@@ -230,7 +224,8 @@ families! {
             series.with([("stage", stage.clone())], *seconds);
         }
     }) = ENGINE.gauge("nv_trt_llm_startup_seconds").in_default().unit("seconds").labels(&["model", "stage", "version"])
-        .help("Duration of each stage of the engine's start in seconds; stages named total_* contain others.").when(&[When::ServerPage]);
+        .help("Duration of each stage of the engine's start in seconds; stages named total_* contain others.")
+        .when(&[When::ServerPage]);
     ObjectiveLimit(|engine, series| {
         for (objective, limit) in engine.engine.objectives()?.limits.limits() {
             series.with([("objective", objective)], limit.map(|limit| limit.as_secs_f64()));

@@ -101,8 +101,8 @@ families! {
         let errors = own.gpus.read_errors.iter();
         series.all(errors.map(|error| ([("call", error.call), ("error", error.error)], error.count)))
     }) = EXPORTER.counter("trtllm_exporter_nvml_read_errors_total").labels(&["call", "error"]).experimental()
-        .help("Failed NVML calls, impossible readings, and failed requests to the kubelet (call pod_resources), by call \
-            and error; unsupported readings are not errors.");
+        .help("Failed NVML calls, impossible readings, and failed requests to the kubelet (call pod_resources), by \
+            call and error; unsupported readings are not errors.");
     NvmlGpus(|own| own.nvml()?.gpus.iter().filter(|gpu| gpu.state != GpuState::Lost).count() as u64) =
         EXPORTER.gauge("trtllm_exporter_nvml_gpus").experimental().help("GPUs currently visible.");
     NvmlGpusExpected(|own| u64::from(own.nvml()?.expected)) = EXPORTER.gauge("trtllm_exporter_nvml_gpus_expected")

@@ -48,16 +48,20 @@ fn unknown() -> String {
 ///
 ///     HostStep(|engine| seen(&engine.totals.host_step)) = ENGINE.histogram("nv_trt_llm_host_step_seconds")
 ///         .unit("seconds").help("Duration of one host loop step in seconds.").feeds("hostStepTimeMS");
-///     Memory(|engine, series| series.all([engine.load?.cpu_memory, engine.load?.gpu_memory])) = …
+///     QueuedByPhase(|engine| let batch = engine.load?.inflight?; by phase {
+///         context: batch.num_queued_context_requests, generation: batch.num_queued_gen_requests,
+///     }) = …
+///     Ranks(|engine, series| for rank in engine.ranks() { series.with([("rank", rank.name())], rank.load) }) = …
 /// }
 /// ```
 ///
-/// `HostStep` becomes the constant `Id::HostStep`. The right side is an ordinary [`Metric`]. A closure with one
-/// argument returns the value of the family's only series, which may be absent. A closure with two arguments adds each
-/// series. In both, `?` leaves out the family if something is absent. Other code writes a family without a closure.
+/// `HostStep` becomes the constant `Id::HostStep`. The right side is an ordinary [`Metric`]. A closure returns the
+/// value of the family's only series, which may be absent. With `by`, it has a label, and each label value with its
+/// number. A closure with two arguments adds each series. In all of them, `?` leaves out the family if something is
+/// absent. Other code writes a family without a closure.
 macro_rules! families {
     ($table:ident of $of:ty => $writer:ty;
-     $($id:ident $((|$from:ident $(, $series:ident)?| $value:expr))? = $metric:expr;)*) => {
+     $($id:ident $(($($read:tt)*))? = $metric:expr;)*) => {
         /// Index within this table.
         #[allow(clippy::enum_variant_names, reason = "the variants are named as the ids of one area")]
         enum Index { $($id),* }
@@ -65,7 +69,8 @@ macro_rules! families {
         #[allow(non_upper_case_globals, reason = "Id::Name reads like the variant of an enum, and is used like one")]
         impl $crate::metrics::family::Id {
             $(pub const $id: Self = {
-                static METRIC: $crate::metrics::family::Metric = $metric;
+                static METRIC: $crate::metrics::family::Metric =
+                    families!(@metric $metric $(, $($read)*)?);
                 Self::new($crate::metrics::family::Table::$table, Index::$id as u8, &METRIC)
             };)*
         }
@@ -75,13 +80,26 @@ macro_rules! families {
 
         /// Each family of this table that has a closure, with the function that writes it.
         pub(in crate::metrics) const WRITE: &[($crate::metrics::family::Id, fn(&$of, &mut $writer) -> Option<()>)] =
-            &[$($(($crate::metrics::family::Id::$id, families!(@write $of, $writer, $from, $($series,)? $value)),)?)*];
+            &[$($(($crate::metrics::family::Id::$id, families!(@write $of, $writer, $($read)*)),)?)*];
     };
-    (@write $of:ty, $writer:ty, $from:ident, $series:ident, $value:expr) => {
-        |$from: &$of, $series: &mut $writer| { $value; Some(()) }
+    (@metric $metric:expr,
+     |$from:ident| $(let $part:ident = $of:expr;)? by $label:ident { $($value:ident: $number:expr),* $(,)? }) => {
+        $metric.by(stringify!($label), &[$(stringify!($value)),*])
     };
-    (@write $of:ty, $writer:ty, $from:ident, $value:expr) => {
-        |$from: &$of, series: &mut $writer| { series.one($value); Some(()) }
+    (@metric $metric:expr $(, $($read:tt)*)?) => { $metric };
+    (@write $source:ty, $writer:ty,
+     |$from:ident| $(let $part:ident = $of:expr;)? by $label:ident { $($value:ident: $number:expr),* $(,)? }) => {
+        |$from: &$source, series: &mut $writer| {
+            $(let $part = $of;)?
+            series.all([$($crate::metrics::value::OrAbsent::or_absent($number)),*]);
+            Some(())
+        }
+    };
+    (@write $source:ty, $writer:ty, |$from:ident, $series:ident| $value:expr) => {
+        |$from: &$source, $series: &mut $writer| { $value; Some(()) }
+    };
+    (@write $source:ty, $writer:ty, |$from:ident| $value:expr) => {
+        |$from: &$source, series: &mut $writer| { series.one($value); Some(()) }
     };
 }
 

@@ -2,12 +2,9 @@
 //! has some, then context (prefill), then generation (decode).
 
 use trtllm_fold::orchestrator::SideTotals;
-use trtllm_records::orchestrator::{Side, WorkerCounts};
+use trtllm_records::orchestrator::Side;
 
 use super::{ENGINE, EngineView, FamilyWriter, Metric, When, families};
-
-/// The sides whose number of workers an orchestrator reports.
-const WORKERS: &[&str] = &["context", "generation"];
 
 /// The area of the families that only an orchestrator has.
 const ORCHESTRATOR: Metric = ENGINE.when(&[When::Orchestrator]);
@@ -20,19 +17,16 @@ fn sides<'e, V>(engine: &'e EngineView<'_>, read: impl Fn(&'e SideTotals) -> V) 
 families! {
     Orchestrator of EngineView<'_> => FamilyWriter<'_>;
 
-    DisaggRequests(|engine, series| {
-        let totals = engine.orchestrator()?;
-        series.all([totals.streamed, totals.whole])
-    }) = ORCHESTRATOR.counter("nv_trt_llm_disagg_requests_total").in_default().by("mode", &["stream", "nonstream"])
+    DisaggRequests(|engine| let totals = engine.orchestrator()?; by mode {
+        stream: totals.streamed, nonstream: totals.whole,
+    }) = ORCHESTRATOR.counter("nv_trt_llm_disagg_requests_total").in_default()
         .help("Requests that the orchestrator has accepted, by whether their answer is a stream.");
     DisaggResponses(|engine| engine.orchestrator()?.responses) =
         ORCHESTRATOR.counter("nv_trt_llm_disagg_responses_total").in_default()
         .help("Responses that the orchestrator has begun, streams that fail later included.");
-    DisaggRequestErrors(|engine, series| {
-        let totals = engine.orchestrator()?;
-        series.all([totals.invalid, totals.http_errors, totals.internal_errors])
+    DisaggRequestErrors(|engine| let totals = engine.orchestrator()?; by kind {
+        validation: totals.invalid, http: totals.http_errors, internal: totals.internal_errors,
     }) = ORCHESTRATOR.counter("nv_trt_llm_disagg_request_errors_total").in_default()
-        .by("kind", &["validation", "http", "internal"])
         .help("Requests that the orchestrator answered with an error before a response began: validation is a 400 for \
             a body that was not accepted, http an error status of its own or of a worker, internal a 500.");
     DisaggQueueTime(|engine| Some(&engine.orchestrator()?.queue_time)) =
@@ -71,14 +65,12 @@ families! {
     DisaggReady(|engine| engine.answering_orchestrator()?.ready) =
         ORCHESTRATOR.gauge("nv_trt_llm_disagg_ready").in_default()
         .help("1 if the orchestrator says that it is ready, 0 if it says that it is not.");
-    DisaggWorkers(|engine, series| {
-        let WorkerCounts { context, generation } = engine.answering_orchestrator()?.workers;
-        series.all([context, generation])
-    }) = ORCHESTRATOR.gauge("nv_trt_llm_disagg_ready_workers").in_default().by("side", WORKERS)
+    DisaggWorkers(|engine| let workers = engine.answering_orchestrator()?.workers; by side {
+        context: workers.context, generation: workers.generation,
+    }) = ORCHESTRATOR.gauge("nv_trt_llm_disagg_ready_workers").in_default()
         .help("Workers of a side that the orchestrator can send requests to.");
-    DisaggMinimalWorkers(|engine, series| {
-        let WorkerCounts { context, generation } = engine.answering_orchestrator()?.minimal_workers;
-        series.all([context, generation])
-    }) = ORCHESTRATOR.gauge("nv_trt_llm_disagg_minimal_workers").in_default().by("side", WORKERS)
+    DisaggMinimalWorkers(|engine| let workers = engine.answering_orchestrator()?.minimal_workers; by side {
+        context: workers.context, generation: workers.generation,
+    }) = ORCHESTRATOR.gauge("nv_trt_llm_disagg_minimal_workers").in_default()
         .help("Workers of a side that the orchestrator needs to be ready.");
 }

@@ -2,6 +2,7 @@
 //! reference page (`src/tools/metrics.md`) lists the families that are missing here because TensorRT-LLM's statistics
 //! lack their values.
 
+use trtllm_records::perf_metrics::FinishReason;
 use trtllm_records::server_metrics::ConfigSection;
 
 use super::{EngineView, FamilyWriter, Id, Metric, When, families, seen};
@@ -51,11 +52,12 @@ families! {
     VllmPrefixCacheHits(|engine| engine.requests.prompt_tokens().and(engine.cached_tokens())) =
         VLLM.counter("vllm:prefix_cache_hits_total").help("Prompt tokens found in the KV cache.")
         .like(Id::VllmPromptTokensCached);
-    VllmRequestSuccess(|engine, series| {
-        let [stop, length, timeout, cancelled, other] = engine.requests.finished?;
+    VllmRequestSuccess(|engine| let finished = engine.requests.finished?; by finished_reason {
+        stop: finished[FinishReason::Stop as usize], length: finished[FinishReason::Length as usize],
         // vLLM has no reason for a timeout. It reports every request that ends early as `abort`.
-        series.all([stop, length, timeout.saturating_add(cancelled), other].map(Some))
-    }) = VLLM.counter("vllm:request_success_total").by("finished_reason", &["stop", "length", "abort", "error"])
+        abort: finished[FinishReason::Timeout as usize].saturating_add(finished[FinishReason::Cancelled as usize]),
+        error: finished[FinishReason::Other as usize],
+    }) = VLLM.counter("vllm:request_success_total")
         .help("Finished requests, by finish reason.").like(Id::RequestsFinished);
     VllmSpecDrafts(|engine| engine.drafts()?.spec_decode_drafted_requests) =
         VLLM.counter("vllm:spec_decode_num_drafts_total").help("Number of drafts.").feeds("numRequestsWithDraftTokens");
