@@ -6,12 +6,15 @@ use std::sync::Arc;
 use super::family::Id;
 use super::labels::Labels;
 
+/// A family, and the labels of its series.
+type OfFamily = (Id, Box<[Arc<Labels>]>);
+
 /// The labels of every series of one engine, GPU or MIG instance, made once.
 #[derive(Debug)]
 pub(super) struct SeriesLabels {
     base: Arc<Labels>,
-    /// Each family with a label of its own, and the labels of its series, in page order.
-    variants: Box<[(Id, Box<[Arc<Labels>]>)]>,
+    /// The families with a label of their own, in page order.
+    variants: Box<[OfFamily]>,
 }
 
 impl SeriesLabels {
