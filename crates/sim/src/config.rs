@@ -117,6 +117,12 @@ impl Release {
         matches!(self, Self::PyTorch { era, .. } if era >= Era::Ranks)
     }
 
+    /// Whether the requests that became active in a pass without a batch are in the next record (TensorRT-LLM #19717).
+    /// In older releases, no record counts them.
+    pub(crate) fn carries_new_requests(self) -> bool {
+        !matches!(self, Self::PyTorch { era, .. } if era < Era::Frames)
+    }
+
     /// Whether the loop moves all new requests into a waiting queue that no record counts: PyTorch since 1.0.
     pub(crate) fn has_waiting_queue(self) -> bool {
         matches!(self, Self::PyTorch { era, .. } if era >= Era::One)
@@ -133,7 +139,7 @@ pub enum Era {
     /// 1.3: a record for each rank, partly copied from rank 0; host and device times; statistics of the cache for each
     /// iteration.
     Ranks,
-    /// 1.4, whose loop contains no C++: sequence numbers, a count of dropped records, and each rank's own numbers.
+    /// 1.4, whose loop contains no C++: sequence numbers, and a count of dropped records.
     Frames,
 }
 
@@ -302,6 +308,8 @@ pub struct Statistics {
     pub enabled: bool,
     /// One record per this many iterations (PyTorch).
     pub interval: u64,
+    /// Attention-DP ranks write records of their own (`TLLM_METRICS_ALL_RANKS=1`), and not copies of rank 0.
+    pub all_ranks: bool,
     pub rows: bool,
     pub entries: bool,
     /// Whether requests without an answer have an entry, too. A program that hosts the C++ Executor can report them.
@@ -350,6 +358,7 @@ impl Default for Config {
             statistics: Statistics {
                 enabled: true,
                 interval: 1,
+                all_ranks: false,
                 rows: true,
                 entries: true,
                 unanswered: false,

@@ -37,6 +37,9 @@ impl Engine {
         }
         if batches.iter().all(|batch| batch.work.scheduled == 0) {
             self.pass_without_batch(now, batches.iter().any(|batch| batch.work.paused > 0));
+            if !self.config.release.carries_new_requests() {
+                self.truth.started += self.passes.intake.forget_new();
+            }
             return;
         }
         if !is_cpp || is_pipelined {
@@ -64,8 +67,21 @@ impl Engine {
         self.passes.tail_seconds = if overlaps { (1.0 - BUILD) * host } else { 0.0 };
         let (pass, pass_begin, slot) = (self.iter, self.passes.begin, self.passes.slot);
         let since = now.max(before);
-        let launched =
-            Launched { pass, pass_begin, at: now, since, start, end, gpu, delay, batches, active, intake, slot };
+        let launched = Launched {
+            pass,
+            pass_begin,
+            at: now,
+            since,
+            start,
+            end,
+            gpu,
+            delay,
+            batches,
+            active,
+            intake,
+            micro_batch: self.micro_batch as u32,
+            slot,
+        };
         self.passes.slot = 1 - slot;
         self.micro_batch = (self.micro_batch + 1) % self.config.ranks.pipeline;
         if is_cpp {

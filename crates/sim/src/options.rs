@@ -246,8 +246,8 @@ impl Options {
         if let Some(scenario) = self.scenario.as_deref().and_then(scenario::find) {
             let mut config = Config { keeps_requests: false, ..scenario.config };
             config.statistics.rows = rows;
-            // Bounds the queue and its rows.
-            let waiting = if rows { WAITING } else { 20_000 };
+            // Bounds the queue and its rows. Requests in the waiting queue of the PyTorch loop have no rows.
+            let waiting = if rows && !config.release.has_waiting_queue() { WAITING } else { 20_000 };
             config.load.in_flight.get_or_insert(config.limits.max_batch_size as usize + waiting);
             return config;
         }

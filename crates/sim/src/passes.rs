@@ -60,6 +60,11 @@ impl Intake {
         }
         self.queue_seconds += more.queue_seconds;
     }
+
+    /// Sets the numbers of requests to 0, but keeps their seconds, which upstream sums since the start. Returns how many they were.
+    pub(crate) fn forget_new(&mut self) -> u64 {
+        self.new.iter_mut().map(|new| u64::from(std::mem::take(new))).sum()
+    }
 }
 
 /// A batch whose tokens are not handled yet.
@@ -81,6 +86,7 @@ pub(crate) struct Launched {
     /// Active requests of each rank when the pass had taken new requests.
     pub(crate) active: Vec<u32>,
     pub(crate) intake: Intake,
+    pub(crate) micro_batch: u32,
     /// The slot of this batch in the shares of its requests.
     pub(crate) slot: usize,
 }

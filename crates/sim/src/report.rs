@@ -87,7 +87,7 @@ impl Engine {
         let taken = std::mem::take(&mut self.writer.intake.new);
         let done = std::mem::take(&mut self.writer.done);
         let Release::PyTorch { era, .. } = self.config.release else { return };
-        let own_rows = era == Era::Frames;
+        let own_rows = self.config.statistics.all_ranks;
         let reported = self.is_reported(now);
         for rank in 0..ranks {
             // Without rows of their own, ranks have only their batch. All else is of rank 0.
@@ -96,6 +96,8 @@ impl Engine {
             record.work = launched.batches[rank].work;
             record.rank = (ranks > 1).then_some(rank as u32);
             record.iter = iter;
+            record.micro_batch = launched.micro_batch;
+            record.gathered = own_rows && ranks > 1;
             // Active requests are counted when the pass starts. A record between two intervals is
             // written only when the engine becomes idle. It reports ended requests, and no active ones.
             record.active = if on_beat { launched.active[from] } else { 0 };
@@ -156,7 +158,8 @@ impl Engine {
             static_batch: self.config.runs_static_batches().then_some(batch.answers.counts),
             queued_tokens: if rank == 0 { self.queued_tokens() } else { 0 },
             queues_generation: self.config.role == Role::GenerationOnly,
-            overlap: self.config.costs.overlap,
+            // The loop of a pipeline always overlaps.
+            overlap: self.config.costs.overlap || self.config.ranks.pipeline > 1,
             sequence: self.writer.sequence,
             resumed: batch.resumed,
             ..Record::default()

@@ -94,7 +94,8 @@ fn pytorch(record: &Record, era: Era, manager: CacheManager, epoch_us: i64) -> V
         "numGenRequests": work.generation_requests,
         // The requests that the second cache manager suspends are in `iterSuspendedRequests`, too.
         "numPausedRequests": work.paused,
-        "numCtxTokens": work.context_tokens, "microBatchId": 0,
+        // 1.0 and 1.1 always write 0. The first release that does not is not known.
+        "numCtxTokens": work.context_tokens, "microBatchId": if era >= Era::Ranks { record.micro_batch } else { 0 },
         "avgNumDecodedTokensPerIter": 0.0,
     }));
     if era >= Era::Ranks {
@@ -143,9 +144,9 @@ fn pytorch(record: &Record, era: Era, manager: CacheManager, epoch_us: i64) -> V
     if era == Era::Frames {
         value.insert("statsSequence".into(), json!(record.sequence));
         value.insert("statsDroppedFrames".into(), json!(0));
-        if let Some(rank) = record.rank {
-            value.insert("rank".into(), json!(rank));
-        }
+    }
+    if record.gathered {
+        value.insert("rank".into(), json!(record.rank.unwrap_or(0)));
     }
     if let Some(rows) = &record.rows {
         let release = Release::PyTorch { era, cache: manager };

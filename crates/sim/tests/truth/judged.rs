@@ -171,6 +171,7 @@ fn a_sampled_engine_counts_its_requests_exactly() {
 fn ranks_with_rows_of_their_own_are_summed() {
     let mut config = finite();
     config.ranks = Ranks { attention_dp: 4, pipeline: 1, imbalance: 0.0 };
+    config.statistics.all_ranks = true;
     let (engine, observed) = fold(&config, 600.0);
     assert_eq!(observed.fold.totals.iterations, engine.truth().iterations);
     assert_eq!(observed.fold.totals.batch.tokens.context, engine.truth().context_tokens);

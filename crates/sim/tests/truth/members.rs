@@ -1,8 +1,11 @@
 //! Members of PyTorch records that upstream copies, forces or never sets. README.md names upstream's functions.
 
+use std::collections::HashSet;
+
 use serde_json::Value;
 use trtllm_sim::config::{CacheManager, Era, Policy, Ranks, Release, Role, Speculation};
 use trtllm_sim::load::Arrivals;
+use trtllm_sim::options::{Host, Options};
 use trtllm_sim::{Config, End, Engine, write};
 
 fn pytorch(era: Era, cache: CacheManager) -> Config {
@@ -31,8 +34,9 @@ fn pauses(config: &mut Config) {
 
 #[test]
 fn copied_rows_have_only_their_own_batch() {
-    for (era, is_copy) in [(Era::Ranks, true), (Era::Frames, false)] {
+    for (era, is_copy) in [(Era::Ranks, true), (Era::Frames, true), (Era::Frames, false)] {
         let mut config = pytorch(era, CacheManager::V1);
+        config.statistics.all_ranks = !is_copy;
         config.ranks = Ranks { attention_dp: 4, pipeline: 1, imbalance: 0.5 };
         config.load.arrivals = Arrivals::Poisson { rate: 16.0 };
         drafts(&mut config);
@@ -45,12 +49,54 @@ fn copied_rows_have_only_their_own_batch() {
                     assert!(!is_copy || copy[member] == frame[0][member], "{member}");
                 }
                 assert_eq!(copy["numQueuedRequests"], 0);
+                assert_eq!(copy.get("rank").is_none(), is_copy);
             }
         }
         assert!(own_batches > 100);
         let differ = records.chunks(4).any(|frame| frame[1]["specDecodingStats"] != frame[0]["specDecodingStats"]);
         assert_eq!(differ, !is_copy);
     }
+}
+
+#[test]
+fn micro_batches_of_a_pipeline_have_their_numbers_since_1_3() {
+    for (era, expected) in [(Era::One, 1), (Era::Ranks, 4), (Era::Frames, 4)] {
+        let mut config = pytorch(era, CacheManager::V1);
+        config.ranks.pipeline = 4;
+        config.costs.overlap = false;
+        let (records, _) = written(&config, 20.0);
+        let ids: HashSet<_> = records.iter().map(|record| &record["inflightBatchingStats"]["microBatchId"]).collect();
+        assert_eq!(ids.len(), expected, "{era:?}");
+        let is_serial = |record: &Value| record.get("schedulerMode").is_some_and(|mode| mode != "overlap");
+        assert!(!records.iter().any(is_serial), "{era:?}");
+    }
+}
+
+/// If a generation server has no other request, the pass that takes one has no batch, because its KV cache comes later.
+#[test]
+fn only_new_releases_count_the_new_requests_of_a_pass_without_a_batch() {
+    for (era, is_complete) in [(Era::One, false), (Era::Ranks, false), (Era::Frames, true)] {
+        let mut config = pytorch(era, CacheManager::V1);
+        config.role = Role::GenerationOnly;
+        config.load.arrivals = Arrivals::Poisson { rate: 1.0 };
+        let (records, engine) = written(&config, 60.0);
+        let told: u64 = records.iter().filter_map(|record| record["numNewActiveRequests"].as_u64()).sum();
+        let started = engine.truth().started;
+        assert!(started > 30);
+        assert!(if is_complete { told + 1 >= started } else { told + 10 < started }, "{era:?}: {told} of {started}");
+        let waited = records.last().unwrap()["newActiveRequestsQueueLatencyMS"].as_f64().unwrap();
+        assert!((waited - engine.truth().queue_seconds).abs() < 1e-6, "{era:?}");
+    }
+}
+
+/// They have no rows, so that nothing else bounds them.
+#[test]
+fn more_than_256_requests_wait_in_a_scenario_with_rows() {
+    let host = Host { rows: true, ..Host::default() };
+    let config = Options::parse("sim:?scenario=batch-limit").unwrap().config(&host);
+    let mut engine = Engine::new(config, 4);
+    engine.run(120.0, |_| ());
+    assert!(engine.waiting_for_seat() > 400, "{}", engine.waiting_for_seat());
 }
 
 #[test]
