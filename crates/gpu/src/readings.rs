@@ -307,14 +307,17 @@ fn fans(device: &Device<'_>, probe: &mut Probe<'_>) -> Vec<Option<f64>> {
 fn nvlinks(device: &Device<'_>, probe: &mut Probe<'_>) -> Vec<NvLink> {
     let mut links = Vec::new();
     for link in 0..MOST_LINKS {
-        // NVML calls the number after the last link an invalid argument.
-        let state = probe.call("nvlink_state", || match device.link_wrapper_for(link).is_active() {
+        // A link that the board does not use is unsupported, and others with higher numbers may be in use (GB200). So each link
+        // has an id of its own, by which it is skipped.
+        let state = probe.call(field("nvlink_state", link), || match device.link_wrapper_for(link).is_active() {
+            // NVML calls the number after the last link an invalid argument.
             Err(NvmlError::InvalidArg) => Ok(None),
             state => state.map(Some),
         });
-        match state.flatten() {
-            Some(up) => links.push(NvLink { link, up, errors: NvLinkErrors::default() }),
-            None => break,
+        match state {
+            Some(Some(up)) => links.push(NvLink { link, up, errors: NvLinkErrors::default() }),
+            Some(None) => break,
+            None => {}
         }
     }
     probe.fields(device, |read| {

@@ -71,10 +71,21 @@ fn an_unsupported_reading_is_absent_is_not_an_error_and_is_read_once() {
     for line in standin.log().into_iter().filter(|line| line.starts_with("call 0 ")) {
         *calls.entry(line).or_default() += 1;
     }
-    for call in ["power_usage", "memory_info", "total_energy_consumption", "field_values", "gpm", "nvlink_state"] {
+    for call in ["power_usage", "memory_info", "total_energy_consumption", "field_values", "gpm"] {
         assert_eq!(calls.get(&format!("call 0 {call}")), Some(&1), "{call}: {calls:?}");
     }
+    assert_eq!(calls.get("call 0 nvlink_state"), Some(&36), "one for each link: {calls:?}");
     assert!(calls["call 0 temperature"] >= 5, "{calls:?}");
+}
+
+#[test]
+fn a_link_that_is_not_supported_hides_no_other_link_and_a_later_failure_of_one_is_seen() {
+    let standin = Standin::new("gpu.0.nvlink_unused=0,5");
+    let (monitor, inventory) = ready(&standin, 1);
+    let up = |inventory: &_| readings(inventory, 0).health.nvlinks.iter().filter(|link| link.up).count();
+    assert_eq!(up(&inventory), 16);
+    standin.set("gpu.0.nvlink_unused=0,5\ngpu.0.nvlink_down=9\ngpu.0.power_mw=90000");
+    monitor.until("a link is down", |inventory| up(inventory) == 15);
 }
 
 #[test]

@@ -68,6 +68,8 @@ pub(crate) struct Gpu {
     pub(crate) fans: Vec<u32>,
     /// `nvlink_down=3,4`: inactive links. The key `nvlinks` sets the number of links.
     pub(crate) nvlink_down: Vec<u32>,
+    /// `nvlink_unused=5`: links that are not supported.
+    pub(crate) nvlink_unused: Vec<u32>,
     /// `mig=on`: MIG is enabled and utilisation is not supported. `mig=lenient`: MIG is enabled, but the utilisation call
     /// succeeds.
     pub(crate) mig: Mig,
@@ -166,6 +168,7 @@ impl Gpu {
             xids: Vec::new(),
             fans: Vec::new(),
             nvlink_down: Vec::new(),
+            nvlink_unused: Vec::new(),
             mig: Mig::Off,
             hang_ms: 0,
             hang_call: "power_usage".to_owned(),
@@ -203,6 +206,7 @@ impl Gpu {
             "xids" => self.xids = list(value).map(number).collect::<Result<_, _>>()?,
             "fans" => self.fans = list(value).map(number).collect::<Result<_, _>>()?,
             "nvlink_down" => self.nvlink_down = list(value).map(number).collect::<Result<_, _>>()?,
+            "nvlink_unused" => self.nvlink_unused = list(value).map(number).collect::<Result<_, _>>()?,
             "mig" => {
                 self.mig = match value {
                     "off" => Mig::Off,

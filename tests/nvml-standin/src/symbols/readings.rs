@@ -67,7 +67,7 @@ values! {
     nvmlDeviceGetNvLinkState(device: nvmlDevice_t, link: c_uint) > active: *mut nvmlEnableState_t = {
         let gpu = gpu(device, "nvlink_state")?;
         let links = gpu.short("nvlinks")?;
-        if links == 0 {
+        if links == 0 || gpu.nvlink_unused.contains(&link) {
             return Err(NOT_SUPPORTED);
         }
         if link >= links {
