@@ -77,7 +77,7 @@ pub struct GpuTiming {
     pub pods_interval: Duration,
     /// Time until a call that a GPU does not support is tried again.
     pub unsupported_retry: Duration,
-    /// Time between two attempts to read a GPU that is lost, needs a reset or denies access.
+    /// Time between two attempts to read a GPU that is lost or needs a reset.
     pub reprobe_interval: Duration,
     /// Delay after the first failed initialisation. It doubles after each failure, up to `init_retry_max`.
     pub init_retry_min: Duration,

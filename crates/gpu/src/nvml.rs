@@ -64,7 +64,10 @@ pub enum NvmlUnavailable {
     NoPermission { library: String },
     #[error("{library}: no GPU found; give this process a GPU (in a container: NVIDIA_VISIBLE_DEVICES)")]
     NoGpu { library: String },
-    #[error("{library}: NVML initialisation failed ({source}); check the output of nvidia-smi")]
+    #[error(
+        "{library}: NVML initialisation failed ({source}); check the output of nvidia-smi; if it works on the host, recreate \
+         this container"
+    )]
     Failed { library: String, source: NvmlError },
     #[error("NVML initialisation did not finish within {0:?}; check whether nvidia-smi hangs too")]
     Stalled(Duration),

@@ -203,14 +203,16 @@ impl<'m> Probe<'m> {
     }
 
     /// The state that follows from all calls of this attempt. A GPU on which every call fails counts as lost, unless
-    /// every error is "no permission": after a cgroup lost its devices (`systemctl daemon-reload`), every call returns
-    /// "unknown". Calls that are skipped because they are unsupported do not count as answered.
+    /// every error is "no permission" or "unknown": in a container that has lost its devices (`systemctl daemon-reload`), every
+    /// call returns "unknown". Calls that are skipped because they are unsupported do not count as answered.
     pub(super) fn state(&self) -> Result<GpuState, NvmlState> {
         match self.fatal {
             Some(ErrorScope::Session(state)) => Err(state),
             Some(ErrorScope::Gpu(state)) => Ok(state),
             _ if self.answered > 0 || self.failures.is_empty() => Ok(GpuState::Ok),
-            _ if self.failures.iter().all(|failure| failure.error == "no_permission") => Ok(GpuState::NoPermission),
+            _ if self.failures.iter().all(|failure| matches!(failure.error, "no_permission" | "unknown")) => {
+                Ok(GpuState::NoPermission)
+            }
             _ => Ok(GpuState::Lost),
         }
     }
@@ -232,8 +234,11 @@ mod tests {
         let mut counters = Counters::default();
         Probe::new(&current_call, &mut unsupported, &mut counters)
             .call("fan", || Err::<u32, _>(NvmlError::NotSupported));
-        for (error, state) in [(NvmlError::NoPermission, GpuState::NoPermission), (NvmlError::Unknown, GpuState::Lost)]
-        {
+        for (error, state) in [
+            (NvmlError::NoPermission, GpuState::NoPermission),
+            (NvmlError::Unknown, GpuState::NoPermission),
+            (NvmlError::NotFound, GpuState::Lost),
+        ] {
             let mut probe = Probe::new(&current_call, &mut unsupported, &mut counters);
             assert_eq!(probe.call("fan", || Ok(1)), None);
             probe.call("temperature", || Err::<u32, _>(error));

@@ -28,10 +28,7 @@ impl TrackedGpu {
             if state == GpuState::Ok {
                 tracing::info!(gpu_uuid = %uuid, index, name = name.as_deref(), "GPU readings available");
             } else {
-                let remedy = match state {
-                    GpuState::NoPermission => "let this user open /dev/nvidia*, and restart the exporter",
-                    _ => "look for Xid errors in dmesg",
-                };
+                let remedy = remedy(state);
                 tracing::warn!(gpu_uuid = %uuid, index, ?state, call, "GPU readings unavailable; {remedy}");
             }
         }
@@ -86,6 +83,15 @@ impl TrackedGpu {
         }
         *gpu.xids.get_or_insert(0) += 1;
         (gpu.last_xid, gpu.last_xid_us) = (Some(code), Some(at_us));
+    }
+}
+
+pub(super) fn remedy(state: GpuState) -> &'static str {
+    match state {
+        GpuState::NoPermission => {
+            "let this user open /dev/nvidia*, and restart the exporter; recreate a container that has lost its devices"
+        }
+        _ => "look for Xid errors in dmesg",
     }
 }
 

@@ -11,7 +11,7 @@ use super::event::{WorkerOutcome, WorkerReport};
 use super::limits::IMPOSSIBLE;
 use super::nvml::{NvmlUnavailable, Session};
 use super::probe::CallFailure;
-use super::tracked_gpu::TrackedGpu;
+use super::tracked_gpu::{TrackedGpu, remedy};
 use trtllm_records::gpu::{Gpu, GpuIdentity, GpuInventory, GpuState, NvmlState, ReadError};
 
 /// Keeps every GPU that was ever seen: a GPU that vanished stays listed as lost.
@@ -100,11 +100,11 @@ impl GpuTracker {
         self.gpus.values_mut().for_each(TrackedGpu::nvml_lost);
     }
 
-    /// False once every GPU is lost or needs a reset. Then NVML must be closed, because a GPU cannot be reset while
-    /// NVML is open, and only a new initialisation finds the GPU again.
+    /// False once no GPU can be read. Then NVML must be closed, because a GPU cannot be reset while NVML is open, and only a new
+    /// initialisation finds the GPU again. A GPU that hangs may recover.
     pub(super) fn session_is_useful(&self) -> bool {
         let complete = self.states.len() == self.enumerated as usize;
-        let gone = |state: &GpuState| matches!(state, GpuState::Lost | GpuState::ResetRequired);
+        let gone = |state: &GpuState| !matches!(state, GpuState::Ok | GpuState::Stalled);
         let mut states = self.states.values().flatten().peekable();
         self.inventory.nvml == NvmlState::Up && !(complete && states.peek().is_some() && states.all(gone))
     }
@@ -208,7 +208,22 @@ impl GpuTracker {
         let never_shown = if self.selected.is_empty() { u32::try_from(excluded).unwrap_or(u32::MAX) } else { 0 };
         let known = u32::try_from(gpus.len()).unwrap_or(u32::MAX);
         let expected = self.inventory.expected.saturating_sub(never_shown).max(known);
-        GpuInventory { gpus, pods, pods_with_other_gpus, excluded, expected, ..self.inventory.clone() }
+        let missing = expected.saturating_sub(self.visible());
+        GpuInventory { gpus, pods, pods_with_other_gpus, excluded, expected, missing, ..self.inventory.clone() }
+    }
+
+    /// Number of shown GPUs that NVML lists. A GPU that this process was never allowed to read is one of them.
+    fn visible(&self) -> u32 {
+        if self.inventory.nvml != NvmlState::Up {
+            return 0;
+        }
+        let is_unseen = |(index, state): &(&u32, &Option<GpuState>)| match state {
+            None => true,
+            Some(GpuState::NoPermission) => false,
+            Some(_) => !self.by_index.contains_key(index),
+        };
+        let unseen = self.states.iter().filter(is_unseen).count();
+        self.enumerated.saturating_sub(u32::try_from(unseen).unwrap_or(u32::MAX))
     }
 
     fn gpu_at(&mut self, index: u32) -> Option<&mut TrackedGpu> {
@@ -258,12 +273,8 @@ impl GpuTracker {
         match self.gpu_at(index) {
             Some(gpu) => gpu.set_state(state, call),
             None if previous != Some(Some(state)) => {
-                tracing::warn!(
-                    index,
-                    ?state,
-                    call,
-                    "GPU has no readable UUID and cannot be shown; look for Xid errors in dmesg"
-                );
+                let remedy = remedy(state);
+                tracing::warn!(index, ?state, call, "GPU has no readable UUID and cannot be shown; {remedy}");
             }
             None => {}
         }

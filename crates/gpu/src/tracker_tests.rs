@@ -131,6 +131,30 @@ fn a_session_is_useful_while_one_gpu_may_recover() {
 }
 
 #[test]
+fn a_gpu_is_missing_if_the_driver_does_not_list_it_and_not_if_it_is_listed_as_lost_or_denied() {
+    let mut tracker = tracker(3);
+    for (index, uuid) in [(0, A), (1, B)] {
+        report(&mut tracker, index, identified(index, uuid), &[]);
+        report(&mut tracker, index, polled(70.0, 0.0), &[]);
+    }
+    report(
+        &mut tracker,
+        2,
+        WorkerOutcome::Unidentified(GpuState::NoPermission),
+        &[("device_by_index", "no_permission")],
+    );
+    report(&mut tracker, 1, lost(), &[("power_usage", "gpu_is_lost")]);
+    assert_eq!((tracker.inventory().expected, tracker.inventory().missing), (3, 0));
+    // Without an identity, nothing else shows a lost GPU.
+    report(&mut tracker, 2, WorkerOutcome::Unidentified(GpuState::Lost), &[("device_by_index", "gpu_is_lost")]);
+    assert_eq!(tracker.inventory().missing, 1);
+    // NVML was initialised again and has one GPU.
+    tracker.states.clear();
+    tracker.enumerated = 1;
+    assert_eq!((tracker.inventory().gpus.len(), tracker.inventory().missing), (2, 2));
+}
+
+#[test]
 fn excluded_gpus_do_not_keep_a_session_open() {
     let mut tracker = tracker_selecting(2, &[A]);
     report(&mut tracker, 1, WorkerOutcome::Excluded, &[]);

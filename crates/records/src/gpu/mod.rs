@@ -38,15 +38,16 @@ named_variants! {
     pub enum GpuState {
         /// The last poll succeeded.
         Ok = "ok",
-        /// NVML reports the GPU as lost, no longer finds it, or fails every call on it; or NVML itself is unavailable, see
-        /// [`GpuInventory::nvml`].
+        /// NVML reports the GPU as lost, no longer finds it, or fails every call on it with an error that is none of the states
+        /// below; or NVML itself is unavailable, see [`GpuInventory::nvml`].
         #[default]
         Lost = "lost",
         /// A call did not return within its deadline.
         Stalled = "stalled",
         /// NVML reports that the GPU needs a reset.
         ResetRequired = "reset_required",
-        /// This process has no permission to read the GPU.
+        /// This process has no permission to read the GPU, or every call returns "unknown", as in a container that has lost its
+        /// devices.
         NoPermission = "no_permission",
     }
 }
@@ -202,8 +203,11 @@ pub struct GpuInventory {
     pub cuda_version: Option<String>,
     /// In NVML index order.
     pub gpus: Vec<Gpu>,
-    /// The largest number of selected GPUs since start. If fewer GPUs are `Ok`, at least one has failed or vanished.
+    /// The largest number of selected GPUs since start.
     pub expected: u32,
+    /// How many of them NVML does not list now, or lists without an identity for another reason than a missing permission. All while
+    /// NVML is not up.
+    pub missing: u32,
     /// Number of GPUs that are not selected and so not listed.
     pub excluded: usize,
     /// Failed NVML calls since start, sorted by call and error.
@@ -214,6 +218,13 @@ pub struct GpuInventory {
     pub pods: Vec<PodDevice>,
     /// Pods with a GPU that is not in `gpus`.
     pub pods_with_other_gpus: BTreeSet<PodName>,
+}
+
+impl GpuInventory {
+    /// Number of selected GPUs that NVML lists now.
+    pub fn visible(&self) -> u32 {
+        self.expected.saturating_sub(self.missing)
+    }
 }
 
 /// How often one NVML call failed with one error, or returned an impossible value.

@@ -5,7 +5,7 @@ use trtllm_records::gpu::{ClockReasons, Gpu, GpuInventory, GpuState, NvmlState};
 use super::finding::{Finding, TEXTS};
 use crate::finding_rules;
 use crate::gpu_window::GpuWindow;
-use crate::verdict::Unit;
+use crate::verdict::{Severity, Unit};
 
 finding_rules! {
     TEXTS;
@@ -28,16 +28,19 @@ const MINUTE: f64 = 60.0;
 /// All findings about the GPUs. `exporter` is the subject of findings about the whole host.
 pub fn findings(inventory: &GpuInventory, windows: &[GpuWindow], exporter: &str) -> Vec<Finding> {
     let mut found = Vec::new();
-    let seen = inventory.gpus.iter().filter(|gpu| gpu.state != GpuState::Lost).count() as f64;
-    let expected = f64::from(inventory.expected);
-    if seen < expected && !matches!(inventory.nvml, NvmlState::Released | NvmlState::Starting | NvmlState::Off) {
-        let absent = ABSENT.about(exporter).with("GPUs", seen, Unit::Count, None);
-        found.push(absent.with("GPUs before", expected, Unit::Count, None));
+    if inventory.nvml == NvmlState::Up && inventory.missing > 0 {
+        let absent = ABSENT.about(exporter).with("GPUs", f64::from(inventory.visible()), Unit::Count, None);
+        found.push(absent.with("GPUs before", f64::from(inventory.expected), Unit::Count, None));
     }
-    if let NvmlState::DriverNotLoaded | NvmlState::VersionMismatch | NvmlState::NoPermission | NvmlState::Failed =
-        inventory.nvml
-    {
-        found.push(UNREAD.about(exporter).detail(inventory.nvml.name()));
+    let had_gpus = inventory.expected > 0;
+    let is_unread = match inventory.nvml {
+        NvmlState::Off | NvmlState::Starting | NvmlState::Up | NvmlState::Released => false,
+        NvmlState::LibraryNotFound => had_gpus,
+        NvmlState::DriverNotLoaded | NvmlState::VersionMismatch | NvmlState::NoPermission | NvmlState::Failed => true,
+    };
+    if is_unread {
+        let severity = if had_gpus { Severity::Warning } else { UNREAD.severity };
+        found.push(Finding { severity, ..UNREAD.about(exporter).detail(inventory.nvml.name()) });
     }
     if inventory.nvml == NvmlState::Up {
         for gpu in &inventory.gpus {
@@ -59,7 +62,10 @@ fn of_gpu(gpu: &Gpu, window: Option<&GpuWindow>, found: &mut Vec<Finding>) {
     let span = window.and_then(|window| window.span(MINUTE)).unwrap_or_default();
     let throttled = span.throttled_by_heat + span.throttled_by_hardware;
     let reasons = readings.clocks_event_reasons.into_iter().flat_map(ClockReasons::names);
-    let reasons: Vec<&str> = reasons.filter(|reason| FAULTS.contains(reason)).collect();
+    // Some drivers report this reason of idle GPUs that are cool.
+    let is_idle = readings.utilization_ratio == Some(0.0);
+    let is_fault = |reason: &&str| FAULTS.contains(reason) && !(is_idle && *reason == "sw_thermal_slowdown");
+    let reasons: Vec<&str> = reasons.filter(is_fault).collect();
     let heat = |finding: Finding| {
         let finding = finding.with("temperature in °C", readings.temperature_celsius.gpu, Unit::Count, None);
         finding.with("power", readings.power_usage_watts, Unit::Watts, None)

@@ -19,6 +19,7 @@ use super::*;
 use crate::cause::Cause;
 use crate::gpu_window::{GpuMark, GpuWindow};
 use crate::input::{EngineFacts, Notices, VerdictInput};
+use crate::verdict::Severity;
 
 fn names(found: &[Finding]) -> Vec<&str> {
     found.iter().map(|finding| &*finding.rule).collect()
@@ -215,7 +216,8 @@ fn gpu_findings(gpu: Gpu, later: GpuMark, nvml: NvmlState, expected: u32) -> Vec
     let mut window = GpuWindow::new("GPU-a".to_owned());
     window.push(quiet());
     window.push(GpuMark { at: 60.0, ..later });
-    let inventory = GpuInventory { nvml, gpus: vec![gpu], expected, ..GpuInventory::default() };
+    let missing = expected.saturating_sub(1);
+    let inventory = GpuInventory { nvml, gpus: vec![gpu], expected, missing, ..GpuInventory::default() };
     gpu::findings(&inventory, &[window], "here")
 }
 
@@ -226,14 +228,26 @@ fn gpus_that_are_lost_slowed_down_or_in_error_are_named() {
     let up = NvmlState::Up;
     assert_eq!(names(&gpu_findings(healthy(), quiet, up, 1)), [""; 0], "the power cap alone says nothing");
     assert_eq!(names(&gpu_findings(gpu(GpuState::Stalled, 0), quiet, up, 1)), ["gpu-lost"]);
-    assert_eq!(names(&gpu_findings(gpu(GpuState::Lost, 0), quiet, up, 1)), ["gpu-absent", "gpu-lost"]);
+    assert_eq!(names(&gpu_findings(gpu(GpuState::Lost, 0), quiet, up, 1)), ["gpu-lost"], "it is listed");
     assert_eq!(names(&gpu_findings(gpu(GpuState::NoPermission, 0), quiet, up, 1)), ["gpu-no-permission"]);
     assert_eq!(names(&gpu_findings(gpu(GpuState::Lost, 0), quiet, NvmlState::Released, 1)), [""; 0], "paused");
-    assert_eq!(names(&gpu_findings(healthy(), quiet, NvmlState::Failed, 0)), ["gpus-unread"]);
+    let unread = |nvml, expected| {
+        let found = gpu_findings(gpu(GpuState::Lost, 0), quiet, nvml, expected);
+        (names(&found).join(" "), found.first().map(|finding| finding.severity))
+    };
+    assert_eq!(unread(NvmlState::Failed, 0), ("gpus-unread".to_owned(), Some(Severity::Info)));
+    assert_eq!(unread(NvmlState::LibraryNotFound, 0), (String::new(), None), "a machine without GPUs");
+    for nvml in [NvmlState::Failed, NvmlState::LibraryNotFound] {
+        assert_eq!(unread(nvml, 2), ("gpus-unread".to_owned(), Some(Severity::Warning)), "it had GPUs");
+    }
     assert_eq!(names(&gpu_findings(healthy(), quiet, up, 2)), ["gpu-absent"]);
     let throttled = gpu_findings(gpu(GpuState::Ok, 0x40), quiet, up, 1);
     assert_eq!(names(&throttled), ["gpu-throttled"]);
     assert_eq!(throttled[0].says, "Heat or the power supply slows the GPU down: hw_thermal_slowdown.");
+    let mut idle = gpu(GpuState::Ok, 0x20);
+    assert_eq!(names(&gpu_findings(idle.clone(), quiet, up, 1)), ["gpu-throttled"]);
+    idle.readings.utilization_ratio = Some(0.0);
+    assert_eq!(names(&gpu_findings(idle, quiet, up, 1)), [""; 0], "it slows nothing down");
     let heat = GpuMark { throttled_by_heat: Some(3.0), ..quiet };
     assert_eq!(names(&gpu_findings(healthy(), heat, up, 1)), ["gpu-throttled"]);
     let capped = GpuMark { throttled_by_power: Some(31.0), throttled_by_heat: Some(2.9), ..quiet };

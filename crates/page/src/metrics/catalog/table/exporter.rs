@@ -1,7 +1,7 @@
 //! The exporter itself and its process.
 
 use prometheus_client::metrics::counter::Counter;
-use trtllm_records::gpu::{GpuState, NvmlState};
+use trtllm_records::gpu::NvmlState;
 use trtllm_records::{ErrorKind, PublisherRefusal, RejectReason, SpanDrop, SpanLoss};
 use trtllm_service::log;
 use trtllm_service::supervise::{self, Task};
@@ -103,7 +103,7 @@ families! {
     }) = EXPORTER.counter("trtllm_exporter_nvml_read_errors_total").labels(&["call", "error"]).experimental()
         .help("Failed NVML calls, impossible readings, and failed requests to the kubelet (call pod_resources), by \
             call and error; unsupported readings are not errors.");
-    NvmlGpus(|own| own.nvml()?.gpus.iter().filter(|gpu| gpu.state != GpuState::Lost).count() as u64) =
+    NvmlGpus(|own| u64::from(own.nvml()?.visible())) =
         EXPORTER.gauge("trtllm_exporter_nvml_gpus").experimental().help("GPUs currently visible.");
     NvmlGpusExpected(|own| u64::from(own.nvml()?.expected)) = EXPORTER.gauge("trtllm_exporter_nvml_gpus_expected")
         .experimental()
