@@ -116,6 +116,9 @@ impl<'nvml> PollState<'nvml> {
         let (gpu, memory_controller) = utilization.map(|rates| (rates.gpu, rates.memory)).unzip();
         let mut share = |percent: Option<u32>| probe.possible("utilization_rates", &PERCENT, percent?).map(ratio);
         let (utilization_ratio, memory_controller_utilization_ratio) = (share(gpu), share(memory_controller));
+        let memory = probe.memory("memory_info", device);
+        // A GPU without memory of its own (GB10) has no memory controller either, and the driver returns 0 for it.
+        let has_memory_controller = memory.total_bytes.is_some() || memory_controller_utilization_ratio != Some(0.0);
         let temperature = probe.number("temperature", &CELSIUS, || device.temperature(TemperatureSensor::Gpu));
         let reasons = probe.call("current_throttle_reasons", || device.current_throttle_reasons());
         let state = probe.call("performance_state", || device.performance_state()).map(|state| state.as_c());
@@ -125,8 +128,8 @@ impl<'nvml> PollState<'nvml> {
             energy_counter_mj: energy_counter_mj.filter(|mj| probe.checked(ENERGY, *mj).is_some()),
             energy_joules: probe.counters.energy_joules(),
             utilization_ratio,
-            memory_controller_utilization_ratio,
-            memory: probe.memory("memory_info", device),
+            memory_controller_utilization_ratio: memory_controller_utilization_ratio.filter(|_| has_memory_controller),
+            memory,
             power_usage_watts: watts("power_usage", || device.power_usage(), probe),
             power_limit_watts: watts("power_management_limit", || device.power_management_limit(), probe),
             clock_hertz: clocks(CURRENT_CLOCKS, |clock| device.clock_info(clock), probe),

@@ -89,6 +89,18 @@ fn a_link_that_is_not_supported_hides_no_other_link_and_a_later_failure_of_one_i
 }
 
 #[test]
+fn a_gpu_without_memory_of_its_own_has_no_memory_controller_that_is_idle() {
+    let without = "gpu.0.not_supported=memory_info,memory_info_v1\ngpu.0.memory_utilization_percent=";
+    for (state, shown) in
+        [(format!("{without}0"), None), (format!("{without}7"), Some(0.07)), (String::new(), Some(0.0))]
+    {
+        let standin = Standin::new(&state);
+        let (_monitor, inventory) = ready(&standin, 1);
+        assert_eq!(readings(&inventory, 0).memory_controller_utilization_ratio, shown, "{state}");
+    }
+}
+
+#[test]
 fn an_unsupported_call_is_tried_again_after_the_configured_time() {
     let standin = Standin::new("gpu.0.not_supported=power_usage");
     let timing = GpuTiming { unsupported_retry: Duration::from_millis(100), ..config(&standin).timing };
