@@ -9,7 +9,7 @@ use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http_body_util::{BodyExt as _, Full, Limited};
+use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use prost::Message;
 use tokio::net::UnixStream;
@@ -37,7 +37,15 @@ enum KubeletError {
     Timeout(#[from] tokio::time::error::Elapsed),
     #[error("{0}; check that --gpu.pod-resources names the kubelet's socket")]
     Transport(String),
-    #[error("gRPC status {status}: {message}; check the kubelet")]
+    #[error(
+        "response is longer than {} MiB; look for a pod with very many devices or repeated DRA claims on this node",
+        MAX_BYTES >> 20
+    )]
+    TooLong,
+    #[error(
+        "gRPC status {status}: {message}; check the kubelet (status 8: too many requests, also of other clients of its \
+         socket)"
+    )]
     Status { status: String, message: String },
     #[error("invalid PodResources response: {0}; check that --gpu.pod-resources names the kubelet's socket")]
     Invalid(String),
@@ -50,6 +58,7 @@ impl KubeletError {
             Self::Connect(_) => "connect",
             Self::Timeout(_) => "timeout",
             Self::Transport(_) => "transport",
+            Self::TooLong => "too_long",
             Self::Status { .. } => "status",
             Self::Invalid(_) => "invalid",
         }
@@ -170,7 +179,10 @@ async fn list(socket: &Path) -> Result<Vec<PodResources>, KubeletError> {
         .body(Full::new(Bytes::from_static(&[0; 5])))
         .map_err(transport)?;
     let (head, body) = sender.send_request(request).await.map_err(transport)?.into_parts();
-    let body = Limited::new(body, MAX_BYTES).collect().await.map_err(transport)?;
+    let body = Limited::new(body, MAX_BYTES).collect().await.map_err(|error| match error.is::<LengthLimitError>() {
+        true => KubeletError::TooLong,
+        false => transport(error),
+    })?;
     connection.abort();
     // A response without a message has the gRPC status in its headers, not in trailers.
     let trailers = body.trailers().unwrap_or(&head.headers);
