@@ -73,6 +73,12 @@ fn uuids_by_id(gpus: &[Gpu]) -> HashMap<String, Option<(&str, &str)>> {
             }
         }
     }
+    // Older DRA drivers name a GPU by its index. If that is the minor number of another GPU, the name is ambiguous.
+    for GpuIdentity { index, minor, .. } in gpus.iter().map(|gpu| &gpu.identity) {
+        let (of_gpu, of_instance) = (format!("gpu-{index}"), format!("gpu-{index}-mig-"));
+        let by_index = found.iter_mut().filter(|(id, _)| **id == of_gpu || id.starts_with(&of_instance));
+        by_index.filter(|_| *minor != Some(*index)).for_each(|(_, uuids)| *uuids = None);
+    }
     found
 }
 
@@ -108,6 +114,20 @@ mod tests {
             readings: GpuReadings { mig, ..GpuReadings::default() },
             ..Gpu::default()
         }
+    }
+
+    #[test]
+    fn a_number_that_is_the_index_of_one_gpu_and_the_minor_number_of_another_is_ambiguous() {
+        let with_index = |index, gpu: Gpu| Gpu { identity: GpuIdentity { index, ..gpu.identity }, ..gpu };
+        let mig = vec![instance("MIG-a", 1, "3g.71gb")];
+        let gpus = [
+            with_index(0, gpu("GPU-a", 1, mig)),
+            with_index(1, gpu("GPU-b", 0, vec![])),
+            with_index(2, gpu("GPU-c", 2, vec![])),
+        ];
+        let ids = uuids_by_id(&gpus);
+        let known = ["gpu-0", "gpu-1", "gpu-1-mig-3g71gb", "gpu-2", "nvidia0"].map(|id| ids[id]);
+        assert_eq!(known, [None, None, None, Some(("GPU-c", "")), Some(("GPU-b", ""))]);
     }
 
     #[test]
