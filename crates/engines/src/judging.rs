@@ -54,7 +54,7 @@ impl State {
     /// Ends a time slot and judges. `at`: seconds of a clock that never runs backwards. `wall`: seconds since 1970.
     pub fn judge(&self, at: f64, wall: f64) {
         let inventory = self.gpus();
-        if supervise::catch_now(Task::Fold, || self.judge_host(&inventory, at)).is_err() {
+        if supervise::catch_now(Task::Fold, || self.judge_host(&inventory, at, wall)).is_err() {
             *self.host.lock() = HostJudgement::default();
         }
         for slot in self.slots().iter() {
@@ -70,19 +70,23 @@ impl State {
         }
     }
 
-    fn judge_host(&self, inventory: &GpuInventory, at: f64) {
+    fn judge_host(&self, inventory: &GpuInventory, at: f64, wall: f64) {
         let mut host = self.host.lock();
         let windows = &mut host.gpus;
         windows.retain(|window| inventory.gpus.iter().any(|gpu| gpu.identity.uuid == window.uuid));
         for gpu in &inventory.gpus {
             let uuid = &gpu.identity.uuid;
-            let known = windows.iter().position(|window| window.uuid == *uuid);
-            let index = known.unwrap_or_else(|| {
-                windows.push(GpuWindow::new(uuid.clone()));
-                windows.len() - 1
-            });
-            if let Some(window) = windows.get_mut(index) {
-                window.push(mark(gpu, at));
+            let now = mark(gpu, at);
+            match windows.iter_mut().find(|window| window.uuid == *uuid) {
+                Some(window) => window.push(now),
+                None => {
+                    let mut window = GpuWindow::new(uuid.clone());
+                    // The exporter counts errors since its own start, so those of the first seconds are new, too. A recording may
+                    // begin later.
+                    let is_new = gpu.last_xid_us.is_some_and(|us| wall - us as f64 / 1e6 <= SLOT_SECONDS);
+                    window.push(GpuMark { xids: if is_new { 0.0 } else { now.xids }, ..now });
+                    windows.push(window);
+                }
             }
         }
         let now = ExporterMark {
@@ -384,6 +388,18 @@ mod tests {
         assert_eq!(judged(NvmlState::Up, GpuState::Lost), Some(Cause::Gpu));
         assert_eq!(judged(NvmlState::Released, GpuState::Lost), Some(Cause::None));
         assert_eq!(judged(NvmlState::Up, GpuState::NoPermission), Some(Cause::None));
+    }
+
+    #[test]
+    fn an_xid_error_of_the_first_seconds_is_a_finding_and_an_older_one_is_not() {
+        for (last_xid_us, found) in [(998_000_000, true), (900_000_000, false)] {
+            let (state, _) = socket_engine();
+            let mut gpu = Gpu { state: GpuState::Ok, xids: Some(1), last_xid: Some(79), ..Gpu::default() };
+            gpu.last_xid_us = Some(last_xid_us);
+            state.publish_gpus(GpuInventory { nvml: NvmlState::Up, gpus: vec![gpu], ..GpuInventory::default() });
+            [0.0, 5.0].into_iter().for_each(|at| state.judge(at, 1000.0 + at));
+            assert_eq!(state.findings().iter().any(|finding| finding.rule == "gpu-errors"), found, "{last_xid_us}");
+        }
     }
 
     /// If orchestrators were judged by iterations, the verdict `unavailable` would never end.
