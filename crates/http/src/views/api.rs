@@ -50,7 +50,7 @@ pub fn findings(state: &State) -> Value {
 /// All GPUs, or the reason why there is none.
 pub fn gpus(state: &State) -> Value {
     let inventory = state.gpus();
-    let why = inventory.gpus.is_empty().then(|| reasons::no_gpus(inventory.nvml).to_owned());
+    let why = inventory.gpus.is_empty().then(|| reasons::no_gpus(&inventory).to_owned());
     let (nvml, gpus) = (inventory.nvml.name().to_owned(), inventory.gpus.clone());
     without_nulls(&Versioned::new(Gpus { nvml, why, gpus }))
 }

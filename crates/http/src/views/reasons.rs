@@ -5,7 +5,7 @@ use trtllm_engines::{Engine, SourceStatus, StartPhase};
 use trtllm_fold::orchestrator::OrchestratorTotals;
 use trtllm_fold::{EngineState, Latest};
 use trtllm_records::PollFailure;
-use trtllm_records::gpu::NvmlState;
+use trtllm_records::gpu::{GpuInventory, NvmlState};
 
 use super::numbers::workers;
 
@@ -95,10 +95,13 @@ fn with_lead(source: &SourceStatus, phase: Option<StartPhase>, error: &str) -> S
 }
 
 /// Why there is no GPU, in one sentence.
-pub(super) fn no_gpus(nvml: NvmlState) -> &'static str {
-    match nvml {
+pub(super) fn no_gpus(inventory: &GpuInventory) -> &'static str {
+    match inventory.nvml {
         NvmlState::Off => "GPU metrics are switched off (--gpu off).",
         NvmlState::Starting => "NVML is being initialized.",
+        NvmlState::Up if inventory.excluded > 0 => {
+            "NVML works, but no GPU is shown: --gpu.uuid takes UUIDs (nvidia-smi -L), and a GPU needs one."
+        }
         NvmlState::Up => "NVML works, but no GPU is visible to the exporter.",
         NvmlState::LibraryNotFound => {
             "NVIDIA's library libnvidia-ml.so.1 was not found. On a GPU node, make it visible to the exporter."
@@ -134,6 +137,12 @@ mod tests {
     use trtllm_fold::orchestrator::OrchestratorFold;
     use trtllm_records::orchestrator::WorkerCounts;
     use trtllm_records::{ErrorKind, OrchestratorReading};
+
+    #[test]
+    fn gpus_that_the_flag_excludes_are_not_called_invisible() {
+        let why = |excluded| no_gpus(&GpuInventory { nvml: NvmlState::Up, excluded, ..GpuInventory::default() });
+        assert!(why(0).contains("no GPU is visible") && why(2).contains("--gpu.uuid takes UUIDs"));
+    }
 
     fn failure(kind: ErrorKind, not_ready: bool) -> Option<PollFailure> {
         Some(PollFailure { kind, text: "cannot connect to http://10.0.0.7:9".to_owned(), not_ready })
