@@ -75,7 +75,12 @@ impl WatchedFiles {
         let found =
             found.map_err(|error| Error::new(key, format!("{pem:?} is not PEM ({}); replace it", describe(&error))))?;
         if found.is_empty() {
-            return Err(Error::new(key, format!("{pem:?} has no PEM certificate; were the files swapped?")));
+            // A DER file begins with a sequence, whose length has two bytes.
+            let hint = match text.starts_with(&[0x30, 0x82]) {
+                true => "convert it from DER: openssl x509 -inform der -in FILE -out FILE.pem",
+                false => "were the files swapped?",
+            };
+            return Err(Error::new(key, format!("{pem:?} has no PEM certificate; {hint}")));
         }
         Ok(found)
     }
@@ -164,6 +169,19 @@ mod tests {
                 let text = String::from_utf8(made.stdout).unwrap();
                 assert!(why(&text).contains("is encrypted"), "{arguments:?}: {}", why(&text));
             }
+        }
+    }
+
+    #[test]
+    fn a_certificate_in_der_is_told_from_a_swapped_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("c");
+        for (content, hint) in
+            [(&b"\x30\x82\x03\x01"[..], "openssl x509 -inform der"), (b"key", "were the files swapped?")]
+        {
+            std::fs::write(&file, content).unwrap();
+            let error = WatchedFiles::default().certificates(&Pem::File(file.clone()), "cert").unwrap_err();
+            assert!(error.to_string().contains(hint), "{error}");
         }
     }
 
