@@ -570,7 +570,8 @@ fn findings_queries_and_flags_name_only_families_of_the_catalog() {
     let folders = ["crates/verdict/src", "crates/verdict/src/findings", "crates/verdict/src/rules"];
     let folders = folders.map(|folder| std::fs::read_dir(support::root().join(folder)).unwrap());
     let files = folders.into_iter().flatten().map(|entry| entry.unwrap().path());
-    let others = ["crates/doctor/src/diagnose/fleet.rs", "crates/doctor/src/diagnose/source_rules.md", "src/cli/flags.rs"];
+    let others =
+        ["crates/doctor/src/diagnose/fleet.rs", "crates/doctor/src/diagnose/source_rules.md", "src/cli/flags.rs"];
     let others = others.map(|path| support::root().join(path));
     let mut named = BTreeSet::new();
     for file in files.filter(|path| path.is_file()).chain(others) {
