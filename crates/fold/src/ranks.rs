@@ -30,9 +30,15 @@ pub(crate) struct RankCounts {
 }
 
 impl RankCounts {
-    fn new(rank: Option<i64>, from_start: bool) -> Self {
-        let counts = before_first(from_start);
-        Self { rank, last_iter: None, kv: counts, cross_kv: counts, queue_time: QueueTime::new(from_start) }
+    /// The counts before `record`, the first one of its rank that is read.
+    fn new(record: &IterationStats, from_start: bool) -> Self {
+        Self {
+            rank: record.rank,
+            last_iter: None,
+            kv: before_first(from_start, record.kv_cache_stats, record),
+            cross_kv: before_first(from_start, record.cross_kv_cache_stats, record),
+            queue_time: QueueTime::new(from_start),
+        }
     }
 
     /// Whether a cumulative count of the record is smaller than before, so the record is from a new engine.
@@ -67,7 +73,7 @@ impl Ranks {
     /// The counts of the rank that wrote the record. Adds the rank if it is new. `None` beyond the limit of ranks.
     pub(crate) fn of(&mut self, record: &IterationStats) -> Option<&mut RankCounts> {
         if self.find(record).is_none() && self.counts.len() < MAX_RANKS {
-            self.counts.push(RankCounts::new(record.rank, self.from_start));
+            self.counts.push(RankCounts::new(record, self.from_start));
         }
         self.counts.iter_mut().find(|counts| counts.rank == record.rank)
     }

@@ -259,6 +259,30 @@ fn a_new_process_is_a_restart_even_if_iteration_numbers_keep_growing() {
 }
 
 #[test]
+fn blocks_of_the_warm_up_do_not_count_at_the_start_nor_after_a_restart() {
+    let record = |iter, allocated, missed| {
+        let mut record = with_kv(pytorch(iter, 2, 1, 0), 0, missed);
+        if let Some(stats) = &mut record.kv_cache_stats {
+            (stats.alloc_total_blocks, stats.used_num_blocks, stats.tokens_per_block) =
+                (Some(allocated), Some(8), Some(32));
+        }
+        record
+    };
+    let counted = |totals: &EngineTotals| (totals.kv.alloc_total_blocks, totals.kv.missed_blocks);
+    let mut bench = Bench::new();
+    // 100 tokens are 4 blocks, and 8 blocks are in use.
+    assert_eq!(counted(bench.all(&[record(1, 1632, 30_000), record(2, 1640, 30_008)])), (Some(8), Some(8)));
+    assert_eq!(
+        counted(bench.absorb(&record(1, 1632, 8))),
+        (Some(8), Some(16)),
+        "only missed blocks are without warm-up"
+    );
+    assert_eq!(bench.engine.totals.engine_restarts, 1);
+    assert_eq!(counted(bench.absorb(&record(2, 1640, 16))), (Some(16), Some(24)));
+    assert_eq!(counted(bench.all(&[record(1, 8, 6_000), record(2, 16, 6_008)])), (Some(32), Some(32)));
+}
+
+#[test]
 fn rows_of_other_attention_dp_ranks_add_only_their_batch() {
     let mut bench = Bench::new();
     let row = |iter, rank| IterationStats {
