@@ -43,6 +43,8 @@ pub(crate) struct SourceLog {
     /// When the last records were lost.
     losing: Option<Instant>,
     newer: LogLimit,
+    /// When the last poll failed.
+    failed: Option<Instant>,
 }
 
 /// A value as the log has it.
@@ -86,6 +88,9 @@ impl SourceLog {
 
     /// `meaning`: what the error says about the engine, if it is known.
     pub(crate) fn failure(&mut self, error: Option<&SourceError>, meaning: Option<&str>, now: Instant) {
+        if error.is_some() {
+            self.failed = Some(now);
+        }
         if self.failing.changes(error.map(|error| (error.kind(), error.status())), now) {
             match error {
                 Some(error) => {
@@ -150,7 +155,10 @@ impl SourceLog {
         }
         (self.losing, self.lost) = (Some(now), totals.losses.lost);
         is_new.then(|| {
-            let cause = "another reader takes them, or the engine keeps too few (iter_stats_max_iterations) for --poll.interval";
+            let cause = match has_ended(self.failed, now) {
+                true => "another reader takes them, or the engine keeps too few (iter_stats_max_iterations) for --poll.interval",
+                false => "polls that failed have probably taken them; read the server's log",
+            };
             line!(warn, self.name, lost, "records were lost: {cause}");
             lost
         })

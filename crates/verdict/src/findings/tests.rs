@@ -150,6 +150,17 @@ fn each_reason_for_missing_records_is_named_and_only_once() {
     let says = |change: fn(&mut Scene)| Scene::with(change).first().map(|finding| finding.says.clone());
     let lost = |scene: &mut Scene| scene.after.counts.iterations_lost = 300.0;
     assert!(says(lost).unwrap().contains("another program takes them"));
+    // The share of the failed polls is about that of the records, or far below it.
+    assert!(
+        says(|scene| (scene.after.counts.iterations_lost, scene.after.polling.polls_failed) = (300.0, 3.0))
+            .unwrap()
+            .contains("polls that failed")
+    );
+    assert!(
+        says(|scene| (scene.after.counts.iterations_lost, scene.after.polling.polls_failed) = (2000.0, 3.0))
+            .unwrap()
+            .contains("another program takes them")
+    );
     let overflow = |scene: &mut Scene| (scene.after.counts.iterations_lost, scene.after.polling.polls) = (300.0, 10.0);
     assert!(says(overflow).unwrap().contains("the engine drops them"));
     let dropped = |scene: &mut Scene| {

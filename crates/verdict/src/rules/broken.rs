@@ -32,6 +32,8 @@ const LOST: f64 = 0.1;
 const ENOUGH_LOST: f64 = 50.0;
 /// From this many records per poll on, the engine's buffer may overflow. It holds 1000 records by default.
 const NEAR_OVERFLOW: f64 = 500.0;
+/// Failed polls explain missing records if their share times this reaches the share of these: many polls find no record to lose.
+const SAME_SHARE: f64 = 2.0;
 /// An engine that was busy or idle counts as silent only after this many seconds without an answer.
 const HICCUP: f64 = 10.0;
 
@@ -192,6 +194,9 @@ pub(crate) fn incomplete(input: &VerdictInput) -> Option<(f64, Found)> {
     } else if overflows(input) {
         let says = format!("{share} of the iterations have no record: the engine drops them before they are read.");
         (says, "dropped records", &["iter_stats_max_iterations"])
+    } else if SAME_SHARE * of_failed_polls(input) >= missing {
+        let why = "polls that failed have probably taken them";
+        (format!("{share} of the iterations have no record: {why}."), "failed polls", &[])
     } else {
         let why = "another program takes them, or the engine keeps too few between two polls";
         (format!("{share} of the iterations have no record: {why}."), "another reader", &[])
@@ -215,6 +220,11 @@ fn overflows(input: &VerdictInput) -> bool {
     let Span { counts, polling, .. } = &input.now;
     let per_poll = share(counts.iterations + counts.iterations_lost, polling.polls);
     counts.dropped_by_engine > 0.0 || per_poll >= NEAR_OVERFLOW
+}
+
+/// Share of the polls that failed. A server removes the records before it sends its answer, so those of a failed poll are gone.
+fn of_failed_polls(input: &VerdictInput) -> f64 {
+    share(input.now.polling.polls_failed, input.now.polling.polls)
 }
 
 #[cfg(test)]
