@@ -284,6 +284,7 @@ fn silence(engine: &Engine, at: f64, wall: f64, known: &mut Option<(i64, f64)>) 
         has_lost_engine,
         pod,
         has_status: failure.is_some_and(|failure| failure.kind == ErrorKind::HttpStatus),
+        is_slow: failure.is_some_and(|failure| failure.kind == ErrorKind::Timeout),
         publisher_left,
         is_no_engine: failure.is_some_and(|failure| failure.kind == ErrorKind::NotJson) && !source.ready,
         longest_load: whole_start(&engine.about.startup),

@@ -50,6 +50,8 @@ pub struct Silence {
     pub pod: Option<PodTrouble>,
     /// The server answers with an error status.
     pub has_status: bool,
+    /// The last poll timed out.
+    pub is_slow: bool,
     /// The engine's publisher has disconnected.
     pub publisher_left: bool,
     /// Another kind of server answers at the address.

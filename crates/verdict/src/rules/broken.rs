@@ -101,6 +101,8 @@ pub(crate) fn silent(state: EngineState, silence: Option<&Silence>) -> Option<Fo
         ("The source could not be opened", "a closed source")
     } else if silence.has_status {
         ("The server answers without statistics", "an error status")
+    } else if silence.is_slow {
+        ("The server does not answer in time", "a timeout")
     } else {
         ("Nothing answers", "silence")
     };
@@ -303,6 +305,9 @@ mod tests {
             (&*says, severity),
             ("The server answers without statistics for 2 min: http://e:8000 answered.", Severity::Warning)
         );
+        let (says, severity) = told(|silence| silence.is_slow = true);
+        assert!(says.starts_with("The server does not answer in time for 2 min"), "{says}");
+        assert_eq!(severity, Severity::Warning);
         let (says, severity) = told(|_| ());
         assert_eq!((&*says, severity), ("Nothing answers for 2 min: http://e:8000 answered.", Severity::Warning));
     }
