@@ -164,7 +164,6 @@ impl EngineSlot {
         let mut judged = self.judged.lock();
         let (silence, source) = (silence(&engine, at, wall, &mut judged.silent_since), &engine.source);
         let unread_keys = source.unread_keys.clone().unwrap_or_default();
-        let missing_endpoints = source.missing_endpoints.clone();
         if let Some(totals) = engine.orchestrator() {
             push(&mut judged.orchestrator, OrchestratorMark::of(totals, at), findings::orchestrator::MARKS);
             judged.verdict.update(judge_orchestrator(engine.state, silence.as_ref(), wall));
@@ -173,7 +172,7 @@ impl EngineSlot {
                 None => findings::orchestrator::findings(&subject, totals, &judged.orchestrator),
                 Some(_) => Vec::new(),
             };
-            judged.findings.extend(findings::engine::newer(&subject, &unread_keys, &missing_endpoints));
+            judged.findings.extend(findings::engine::newer(&subject, &unread_keys));
             return;
         }
         let (latest, requests, objectives) = (engine.latest(), engine.requests(), engine.objectives());
@@ -231,7 +230,6 @@ impl EngineSlot {
             has_drafted,
             decoding_step,
             unread_keys: &unread_keys,
-            missing_endpoints: &missing_endpoints,
             bench: bench.as_deref(),
         });
     }

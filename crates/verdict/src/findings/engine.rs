@@ -62,7 +62,6 @@ pub struct EngineCase<'a> {
     /// Two kinds of iterations between which the costs of decoding have a step.
     pub decoding_step: Option<[EqualWork; 2]>,
     pub unread_keys: &'a [String],
-    pub missing_endpoints: &'a [&'static str],
     pub bench: Option<&'a BenchReport>,
 }
 
@@ -107,7 +106,7 @@ pub fn findings(case: &EngineCase<'_>) -> Vec<Finding> {
             .with("decoded tokens above the step", above.work.generation_tokens, Unit::Count, None);
         found.push(step.with("time of such an iteration", above.seconds, Unit::Seconds, None));
     }
-    found.extend(newer(subject, case.unread_keys, case.missing_endpoints));
+    found.extend(newer(subject, case.unread_keys));
     if case.has_no_latencies && case.completed >= SOME_REQUESTS && span.counts.completed > 0.0 {
         found.push(counted(&NO_LATENCIES, "completed requests", case.completed));
     }
@@ -130,13 +129,11 @@ pub fn findings(case: &EngineCase<'_>) -> Vec<Finding> {
     found
 }
 
-/// The finding that an engine or an orchestrator is newer than this exporter.
-pub fn newer(subject: &str, unread_keys: &[String], missing_endpoints: &[&str]) -> Option<Finding> {
-    let mut detail = format!("unread keys {}", unread_keys.join(", "));
-    if !missing_endpoints.is_empty() {
-        detail += &format!("; endpoints that are gone {}", missing_endpoints.join(", "));
-    }
-    (!unread_keys.is_empty()).then(|| NEWER.about(subject).detail(&detail))
+/// The finding that an engine or an orchestrator is newer than this exporter. A missing endpoint shows no newer release: a server mounts
+/// `/perf_metrics` and `/prometheus/metrics` only with `return_perf_metrics`.
+pub fn newer(subject: &str, unread_keys: &[String]) -> Option<Finding> {
+    let detail = || format!("unread keys {}", unread_keys.join(", "));
+    (!unread_keys.is_empty()).then(|| NEWER.about(subject).detail(&detail()))
 }
 
 fn below_benchmark(case: &EngineCase<'_>, bench: &BenchReport) -> Option<Finding> {

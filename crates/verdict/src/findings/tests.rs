@@ -82,7 +82,6 @@ impl Scene {
             has_drafted: self.has_drafted,
             decoding_step: self.decoding_step,
             unread_keys: &self.unread_keys,
-            missing_endpoints: &[],
             bench: self.bench.as_ref(),
         })
     }
