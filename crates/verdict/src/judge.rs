@@ -5,7 +5,7 @@ use trtllm_fold::EngineState;
 use super::blind::{BlindSpot, is_costly, needed};
 use super::cause::Cause;
 use super::input::{Silence, VerdictInput};
-use super::rules::{RULES, alone, silent, unseen_limit};
+use super::rules::{RULES, alone, before_batch, silent, standing, unseen_limit};
 use super::verdict::{Confidence, Found, Severity, Verdict};
 
 /// The verdict at this moment. Absent while too little is known. `wall` is the time in seconds since 1970.
@@ -58,6 +58,9 @@ fn plain(text: &str) -> String {
 }
 
 fn healthy(input: &VerdictInput, wall: f64) -> Verdict {
+    if let Some(unclear) = standing(input).or_else(|| before_batch(input)) {
+        return verdict(Cause::None, unclear, Vec::new(), input.cost(), wall);
+    }
     let says = match input.has_work {
         true => "The engine serves what arrives.",
         false if input.facts.notices.only_requests && input.now.distributions.e2e.count > 0.0 => {
@@ -166,5 +169,53 @@ mod tests {
         };
         assert_eq!(says(EngineState::Idle), "The engine is idle.");
         assert!(says(EngineState::Busy).contains("do not show any batch"));
+    }
+
+    #[test]
+    fn an_engine_that_leaves_requests_with_seats_out_of_its_batches_does_not_serve_what_arrives() {
+        let told = |held: f64, started: f64| {
+            let (engine, mut window) = (ObservedEngine::new(Duration::from_secs(15)), Window::default());
+            for slot in 0..13_u8 {
+                let (mut mark, past) = (Mark::of(&engine, 5.0 * f64::from(slot)), f64::from(slot));
+                let sums = &mut mark.sums;
+                (sums.iterations, sums.scheduled) = (100.0 * past, 100.0 * past);
+                (sums.held, sums.backlog, sums.waits) = (100.0 * held * past, 100.0 * held * past, 100.0 * past);
+                (mark.counts.iterations, mark.counts.started) = (100.0 * past, started * past);
+                window.push(mark);
+            }
+            let facts = EngineFacts { state: EngineState::Busy, ..EngineFacts::default() };
+            judge(&VerdictInput::of(facts, &window, &[]).unwrap(), 0.0).unwrap()
+        };
+        let verdict = told(7.0, 0.0);
+        assert!(verdict.says.starts_with("About 7 requests have seats but are in no batch."), "{}", verdict.says);
+        assert_eq!(
+            (verdict.cause, verdict.severity, verdict.confidence),
+            (Cause::None, Severity::Info, Confidence::Low)
+        );
+        assert_eq!(told(0.0, 0.0).says, "The engine serves what arrives.");
+    }
+
+    #[test]
+    fn a_wait_before_the_first_batch_without_times_of_transfers_is_not_blamed_on_the_http_server() {
+        let told = |context_tokens: f64| {
+            let (engine, mut window) = (ObservedEngine::new(Duration::from_secs(15)), Window::default());
+            for slot in 0..13_u8 {
+                let (mut mark, past) = (Mark::of(&engine, 5.0 * f64::from(slot)), f64::from(slot));
+                let (sums, times) = (&mut mark.sums, &mut mark.distributions);
+                (sums.iterations, sums.generation_requests, sums.scheduled) =
+                    (100.0 * past, 200.0 * past, 200.0 * past);
+                (sums.seats_known, sums.work.context_tokens) = (100.0 * past, context_tokens * past);
+                (times.queue.count, times.queue.sum) = (10.0 * past, 2.9 * past);
+                (times.ttft.count, times.ttft.sum) = (10.0 * past, 3.2 * past);
+                (mark.counts.iterations, mark.counts.started) = (100.0 * past, 10.0 * past);
+                window.push(mark);
+            }
+            let facts = EngineFacts { state: EngineState::Busy, is_pytorch: true, ..EngineFacts::default() };
+            judge(&VerdictInput::of(facts, &window, &[]).unwrap(), 0.0).unwrap()
+        };
+        let verdict = told(0.0);
+        assert!(verdict.says.starts_with("Requests wait 290 ms of 320 ms to the first token"), "{}", verdict.says);
+        assert_eq!((verdict.cause, verdict.confidence), (Cause::None, Confidence::Low));
+        assert_eq!(told(500.0).cause, Cause::Frontend, "an engine that computes prompts");
     }
 }

@@ -4,7 +4,7 @@ use trtllm_analysis::numbers::share;
 
 use crate::cause::Cause;
 use crate::input::VerdictInput;
-use crate::verdict::{Found, Unit, percent, time};
+use crate::verdict::{Found, Severity, Unit, percent, time};
 
 /// The HTTP server is the cause if it takes at least NOTICED seconds, and the share MOST of the time to the first token.
 const MOST: f64 = 0.5;
@@ -29,7 +29,9 @@ pub(super) fn frontend(input: &VerdictInput) -> Option<Found> {
         return None;
     }
     let times = &input.now.distributions;
-    let (ttft, before) = (times.ttft.mean()?, before_queue(input).unwrap_or(0.0));
+    let ttft = times.ttft.mean()?;
+    // Without the times of transfers, the time before the queue may be a transfer.
+    let before = before_queue(input).filter(|_| !lacks_transfers(input)).unwrap_or(0.0);
     let server = times.server_ttft.mean().unwrap_or(ttft).max(ttft);
     let engine = (ttft - before).max(0.0);
     let added = server - engine;
@@ -93,6 +95,32 @@ fn link_wait(input: &VerdictInput, each: f64) -> Option<f64> {
     // The loop looks at transfers once in an iteration, and a request is in the batch after that.
     let [iteration, _] = sums.mean_seconds();
     Some((held - each - 2.0 * iteration).max(0.0))
+}
+
+/// A generation server whose requests wait before their first batch, while no valid times of transfers are known.
+pub(crate) fn before_batch(input: &VerdictInput) -> Option<Found> {
+    let times = &input.now.distributions;
+    let (queue, first) = (times.queue.mean()?, times.ttft.mean()?);
+    let share = share(queue, first);
+    (lacks_transfers(input) && queue >= QUEUE_SECONDS && share >= QUEUE).then(|| {
+        Found::new(
+            Severity::Info,
+            format!(
+                "Requests wait {} of {} to the first token before their first batch, for their KV cache or in the queue: the times of \
+                 transfers are missing or invalid.",
+                time(queue),
+                time(first)
+            ),
+        )
+        .with("time before the first batch", queue, Unit::Seconds, QUEUE_SECONDS)
+        .with("its share of the time to the first token", share, Unit::Share, QUEUE)
+        .unsure(true)
+        .remedy(Cause::None.remedy_for("unknown transfers"), &[])
+    })
+}
+
+fn lacks_transfers(input: &VerdictInput) -> bool {
+    input.now.is_of_a_generation_server() && input.now.distributions.transfer.count <= 0.0
 }
 
 /// The queue of generation servers of which only requests are known. If their records are known, these show the cause.

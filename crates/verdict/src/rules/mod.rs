@@ -12,8 +12,9 @@ use super::cause::Cause;
 use super::input::VerdictInput;
 use super::verdict::Found;
 
+pub(super) use around::before_batch;
 pub(super) use broken::{incomplete, silent};
-pub(super) use waiting::unseen_limit;
+pub(super) use waiting::{standing, unseen_limit};
 pub(super) use work::alone;
 
 /// A cause, and the function that returns a result if the cause applies.

@@ -160,6 +160,24 @@ pub(crate) fn unseen_limit(input: &VerdictInput) -> Option<(Cause, Found)> {
     })
 }
 
+/// Requests with seats that are in no batch, while nothing tells how long: no request is known to start or to end.
+pub(crate) fn standing(input: &VerdictInput) -> Option<Found> {
+    let held = input.of_iterations(input.now.sums.held);
+    let is_standing = input.has_work && held >= 1.0 && input.queue_time().is_none();
+    is_standing.then(|| {
+        Found::new(
+            Severity::Info,
+            format!(
+                "About {held:.0} requests have seats but are in no batch. No request is known to start or end, so it is unknown how long \
+                 they wait."
+            ),
+        )
+        .with("requests with a seat that are in no batch", held, Unit::Count, 1.0)
+        .unsure(true)
+        .remedy(Cause::None.remedy_for("requests in no batch"), &[])
+    })
+}
+
 pub(super) fn batch_limit(input: &VerdictInput) -> Option<Found> {
     let sums = &input.now.sums;
     let share = input.of_waits(sums.waits_at_batch_limit);
