@@ -21,7 +21,12 @@ const WORDS: &str = "answers, and has no statistics";
 fn a_configured_server_without_statistics_is_an_error_that_says_so() {
     let server = Served::start(WITHOUT_STATISTICS);
     let daemon = Daemon::start(&["--source", &server.source()]);
-    daemon.until_logged(&["source failed", WORDS, "a server for embeddings or reranking has none"]);
+    daemon.until_logged(&[
+        "source failed",
+        WORDS,
+        "a server for embeddings or reranking has none",
+        "trtllm-disagg:URL",
+    ]);
     let page = daemon.page();
     assert_eq!(page.get("trtllm_exporter_source_up", &[]), 0.0);
     assert_eq!(page.find("nv_trt_llm_iterations_total", &[]).unwrap_or_default(), 0.0);

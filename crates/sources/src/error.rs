@@ -28,8 +28,9 @@ pub enum SourceError {
     #[error("{target} answered with status {status}; {}", status_remedy(*status))]
     HttpStatus { target: String, status: u16 },
     #[error(
-        "{target} answers, and has no statistics (status {status}): a server for embeddings or reranking has none; for another \
-         server, check that --source names the port of trtllm-serve"
+        "{target} answers, and has no statistics (status {status}): a server for embeddings or reranking has none; for an \
+         orchestrator (trtllm-serve disaggregated), write --source trtllm-disagg:URL; for another server, check that --source \
+         names the port of trtllm-serve"
     )]
     NoStatistics { target: String, status: u16 },
     /// A new server, whose engine still loads.
