@@ -158,7 +158,9 @@ impl FinishedRequest {
         let timing = metrics.timing_metrics.unwrap_or_default().measured();
         let tokens = |tokens: Option<u64>| tokens.and_then(|tokens| i64::try_from(tokens).ok());
         let output_tokens = tokens(entry.output_tokens);
-        let transfer = timing.kv_cache_transfer_start.zip(timing.kv_cache_transfer_end);
+        // The clocks of two nodes, or a missing end, can put the end before the start.
+        let transfer =
+            timing.kv_cache_transfer_start.zip(timing.kv_cache_transfer_end).filter(|(start, end)| start <= end);
         let transfer_seconds = between(timing.kv_cache_transfer_start, timing.kv_cache_transfer_end);
         // Without streaming, the server stamps the first token when the whole answer is ready (upstream: `_extract_metrics`).
         let has_several_tokens = timing.first_token_time < timing.last_token_time;
@@ -280,6 +282,19 @@ mod tests {
         }
         fold.settle(0, now + Duration::from_secs(60), &mut ());
         fold.totals
+    }
+
+    #[test]
+    fn a_transfer_that_ends_before_it_starts_tells_nothing() {
+        let generation_queue = |start: f64, end: f64| {
+            let mut entry = pair()["gen_perf_metrics"].clone();
+            let timing = &mut entry["perf_metrics"]["timing_metrics"];
+            (timing["kv_cache_transfer_start"], timing["kv_cache_transfer_end"]) = (json!(start), json!(end));
+            let entry = serde_json::from_value(entry).unwrap();
+            super::FinishedRequest::of_part(&entry).unwrap().generation_queue
+        };
+        assert!(generation_queue(1001.0, 1001.25).is_some());
+        assert_eq!(generation_queue(1001.25, 1001.0), None);
     }
 
     fn pair() -> Value {
