@@ -101,8 +101,8 @@ async fn accept(listener: &Listener, service: &Arc<Service>) {
             Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
             Err(error) => {
                 // With too few file descriptors, success and failure alternate, so the warnings are limited.
-                if let Some(left_out) = log.allow(Instant::now()) {
-                    tracing::warn!(%error, left_out, "cannot accept connections; raise the limit of open files (LimitNOFILE=, ulimit -n)");
+                if let Some(lines_left_out) = log.allow(Instant::now()) {
+                    tracing::warn!(%error, lines_left_out, "cannot accept connections; raise the limit of open files (LimitNOFILE=, ulimit -n)");
                 }
                 // Most likely there are no file descriptors left; wait until a connection ends.
                 tokio::time::sleep(Duration::from_millis(100)).await;

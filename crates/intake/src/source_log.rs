@@ -107,11 +107,11 @@ impl SourceLog {
     pub(crate) fn rejections(&mut self, rejected: &RejectCounts, has_messages: bool, now: Instant) {
         for (reason, count) in RejectReason::ALL.iter().zip(rejected).filter(|(_, count)| **count > 0) {
             if !self.rejecting
-                && let Some(left_out) = self.rejections.allow(now)
+                && let Some(lines_left_out) = self.rejections.allow(now)
             {
                 let (reason, remedy) =
                     (reason.name(), "fix the program that sends them, or report their release of TensorRT-LLM");
-                line!(warn, self.name, reason, count, left_out, "invalid records skipped; {remedy}");
+                line!(warn, self.name, reason, count, lines_left_out, "invalid records skipped; {remedy}");
             }
         }
         let any = rejected.iter().any(|count| *count > 0);
@@ -131,10 +131,16 @@ impl SourceLog {
         }
         let new: Vec<&'static str> = fields.into_iter().filter(|field| !self.fields.contains(field)).collect();
         if !new.is_empty()
-            && let Some(left_out) = self.values.allow(now)
+            && let Some(lines_left_out) = self.values.allow(now)
         {
             let (fields, remedy) = (new.join(" "), "report the release of TensorRT-LLM that sends them");
-            line!(warn, self.name, fields, left_out, "impossible values left out, their records still count; {remedy}");
+            line!(
+                warn,
+                self.name,
+                fields,
+                lines_left_out,
+                "impossible values left out, their records still count; {remedy}"
+            );
             self.fields.extend(new);
         }
     }
