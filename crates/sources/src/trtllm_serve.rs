@@ -29,6 +29,8 @@ const ENTRIES_PATH: &str = "/perf_metrics";
 /// work.
 const ENTRIES_INTERVAL: Duration = Duration::from_secs(1);
 const ENTRIES_TIMEOUT: Duration = Duration::from_secs(4);
+/// The first bytes of an answer that is compressed with gzip.
+const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 /// How often a server without statistics is asked for them.
 const MISSING_INTERVAL: Duration = Duration::from_secs(5);
 
@@ -220,8 +222,13 @@ impl TrtllmServe {
             return Err(SourceError::NoStatistics { target: target(), status });
         }
         let for_prometheus = self.client.received().starts_with(b"# ");
+        let is_gzip = self.client.received().starts_with(&GZIP_MAGIC);
         let done = part?.map_err(|error| match error {
             ParseError::NotJson(_) if for_prometheus => SourceError::PrometheusPage { target: target() },
+            ParseError::NotJson(_) if is_gzip => {
+                let cause = "it is compressed (Content-Encoding: gzip), which was not requested; turn this off in the proxy before the server";
+                SourceError::NotJson { target: target(), cause: cause.to_owned() }
+            }
             ParseError::NotJson(cause) => SourceError::NotJson { target: target(), cause },
             ParseError::Truncated => SourceError::Truncated { target: target() },
         });
