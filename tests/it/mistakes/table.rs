@@ -176,7 +176,7 @@ pub(super) const COMMAND_LINES: &[(&[&str], &[&str])] = &[
     (&["doctor", "--format", "json"], &["\"doctor\"", "run trtllm-doctor diagnose"]),
     (&["top", "--help"], &["\"top\"", "run trtllm-doctor top"]),
     (&["--dry-run=http://h?token=it's 'hunter2"], &["--dry-run \"http://h?…\": the flag has no value"]),
-    (&["--source", "trtllm-serve:http://h:8000/&token=hunter2", "--source", "trtllm-serve:http://h:8000/&token=hunter2"], &["the server \"h:8000/&…\" is read by another engine; remove one of them"]),
+    (&["--source", "trtllm-serve:http://h:8000/&token=hunter2"], &["the first option follows a ?, not a &"]),
     (&["--source", "trtllm-disagg:http://h", "--source", "trtllm-disagg:http://h"], &["a server has one reader"]),
     (&["catalog", "--poll.interval", "5s"], &["--poll.interval", "write it before the command"]),
     (&["trtllm-doctor", "diagnos"], &["\"diagnos\": unknown command", "did you mean diagnose?"]),
