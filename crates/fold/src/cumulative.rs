@@ -1,11 +1,7 @@
 //! Turns counts that the engine accumulates itself into increases, so that totals never fall.
 
-use trtllm_records::IterationStats;
 use trtllm_records::iteration::KvCacheStats;
 use trtllm_records::schema::Schema as _;
-
-use super::batch::context_tokens;
-use super::saturating::unsigned;
 
 /// The increase of a cumulative count from `last`, which becomes `value`. The first value is only a baseline without `last`.
 pub(crate) fn increase(last: &mut Option<i64>, value: i64) -> i64 {
@@ -19,26 +15,14 @@ pub(crate) fn increase(last: &mut Option<i64>, value: i64) -> i64 {
 }
 
 /// The cumulative counts of a KV cache before `first`, its counts in the first record that is read. `from_start`: the engine starts while
-/// the exporter runs, so the counts began at 0. A count that is larger than the work until `record` includes the warm-up of the PyTorch
-/// backend, and is only a baseline (upstream PR 12132).
-pub(crate) fn before_first(from_start: bool, first: Option<KvCacheStats>, record: &IterationStats) -> KvCacheStats {
+/// the exporter runs, so the counts began at 0. A count above `most`, the blocks that its requests can have taken until then, includes
+/// the warm-up of the PyTorch backend, and is only a baseline (upstream PR 12132).
+pub(crate) fn before_first(from_start: bool, mut first: KvCacheStats, most: i64) -> KvCacheStats {
     let mut counts = KvCacheStats::default();
-    let mut first = first.unwrap_or_default();
-    let most = most_blocks(record, &first).unwrap_or(i64::MAX);
     counts.each_cumulative(&mut first, |count, first| {
         *count = (from_start && first.is_none_or(|first| first <= most)).then_some(0);
     });
     counts
-}
-
-/// The most blocks that the requests of an engine can have taken until its first record: those in use, and those of each batch.
-/// Batches before the record are taken to be like its own.
-fn most_blocks(record: &IterationStats, stats: &KvCacheStats) -> Option<i64> {
-    let size = stats.tokens_per_block.filter(|size| *size > 0).map(unsigned)?;
-    let of_batch = context_tokens(record).div_ceil(size).saturating_add(record.num_active_requests.map(unsigned)?);
-    let batches = record.stats_sequence.or(record.iter).unwrap_or(1).max(1);
-    let used = stats.used_num_blocks.map_or(0, unsigned);
-    i64::try_from(of_batch.saturating_mul(batches).saturating_add(used)).ok()
 }
 
 /// Replaces the cumulative counts in `last` by those in `stats`. Returns `stats` with increases in their place.
@@ -76,7 +60,7 @@ mod tests {
         assert_eq!(increases_of(Some(0), narrowed)[1..], [3, 4], "a count narrowed to 32 bits");
         assert_eq!(increases_of(None, [5000, 5007, 5008]), [0, 7, 1]);
         let of = |reused_blocks| KvCacheStats { reused_blocks, ..KvCacheStats::default() };
-        let mut last = before_first(false, None, &IterationStats::default());
+        let mut last = before_first(false, KvCacheStats::default(), 0);
         let increases = [Some(5000), Some(5007), None, Some(5008)].map(|value| increases(&mut last, of(value)));
         assert_eq!(increases, [Some(0), Some(7), None, Some(1)].map(of));
     }

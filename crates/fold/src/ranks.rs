@@ -6,12 +6,12 @@
 use trtllm_records::IterationStats;
 use trtllm_records::iteration::{Backend, KvCacheStats};
 
-use super::batch::{BatchTokens, scheduled};
+use super::batch::{BatchTokens, context_tokens, scheduled};
 use super::batch_time::BatchTime;
 use super::counted::Counted;
 use super::cumulative::{any_falls, before_first};
 use super::queue_time::QueueTime;
-use super::saturating::{add, add_known};
+use super::saturating::{add, add_known, unsigned};
 
 /// Number of ranks that are counted separately. The records of further ranks add only their batch.
 const MAX_RANKS: usize = 64;
@@ -32,11 +32,15 @@ pub(crate) struct RankCounts {
 impl RankCounts {
     /// The counts before `record`, the first one of its rank that is read.
     fn new(record: &IterationStats, from_start: bool) -> Self {
+        let before = |stats: Option<KvCacheStats>| {
+            let stats = stats.unwrap_or_default();
+            before_first(from_start, stats, most_blocks(record, &stats).unwrap_or(i64::MAX))
+        };
         Self {
             rank: record.rank,
             last_iter: None,
-            kv: before_first(from_start, record.kv_cache_stats, record),
-            cross_kv: before_first(from_start, record.cross_kv_cache_stats, record),
+            kv: before(record.kv_cache_stats),
+            cross_kv: before(record.cross_kv_cache_stats),
             queue_time: QueueTime::new(from_start),
         }
     }
@@ -45,6 +49,16 @@ impl RankCounts {
     pub(crate) fn is_from_a_new_engine(&self, record: &IterationStats) -> bool {
         record.kv_cache_stats.is_some_and(|stats| any_falls(self.kv, stats))
     }
+}
+
+/// The most blocks that the requests of an engine can have taken until its first record: those in use, and those of each batch.
+/// Batches before the record are taken to be like its own.
+fn most_blocks(record: &IterationStats, stats: &KvCacheStats) -> Option<i64> {
+    let size = stats.tokens_per_block.filter(|size| *size > 0).map(unsigned)?;
+    let of_batch = context_tokens(record).div_ceil(size).saturating_add(record.num_active_requests.map(unsigned)?);
+    let batches = record.stats_sequence.or(record.iter).unwrap_or(1).max(1);
+    let used = stats.used_num_blocks.map_or(0, unsigned);
+    i64::try_from(of_batch.saturating_mul(batches).saturating_add(used)).ok()
 }
 
 /// The ranks whose records were read in one epoch.
