@@ -45,7 +45,7 @@ pub struct Record {
     pub overlap: bool,
     /// The rank of this record. Absent without attention data parallelism.
     pub rank: Option<u32>,
-    /// The rank wrote it itself, so that it is no copy of the record of rank 0.
+    /// The rank wrote it itself; it is not a copy of the record of rank 0.
     pub gathered: bool,
     pub sequence: u64,
     pub resumed: u32,

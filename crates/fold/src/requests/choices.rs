@@ -107,7 +107,7 @@ const TOLD_WITHIN: Duration = Duration::from_secs(5);
 const ENTRIES_WITHIN: Duration = Duration::from_secs(3);
 /// So does its span. Spans are sent every 5 s, and wait for the spans before them.
 const SPANS_WITHIN: Duration = Duration::from_secs(8);
-/// So many entries may be lost, with an answer that did not arrive. A server sends spans again.
+/// This many entries may be lost, because an answer did not arrive. Spans are sent again.
 const LOST_ENTRIES: u64 = 1;
 
 #[derive(Debug, Clone, Default)]

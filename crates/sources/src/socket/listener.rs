@@ -196,7 +196,7 @@ impl PublisherConnection {
             }
         };
         let Some(Hello { pid, config, .. }) = hello else { return line };
-        // If several processes publish for this engine, another one is no restart.
+        // If several processes publish for this engine, the hello of another one does not mean a restart.
         QueuedLine::Hello { process: pid.filter(|_| is_alone), settings: config }
     }
 
